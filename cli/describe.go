@@ -68,7 +68,7 @@ func ExitCodes() []ExitCode {
 		{command.ExitRefused, "refused by the other cluster, or by an earlier decision here"},
 		{command.ExitTimeout, "--timeout is over; the operation continues in the background"},
 		{command.ExitWarnings, "doctor or state check found only warnings"},
-		{command.ExitInterrupted, "Ctrl-C: while waiting, the operation continues; at a question, nothing was changed"},
+		{command.ExitInterrupted, "Ctrl-C: while waiting, the operation continues, a reset without an agent when that starts; at a question, nothing was changed"},
 	}
 }
 

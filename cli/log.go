@@ -30,7 +30,7 @@ func logCommand() command.Command {
 			client := c.Client()
 			defer client.Close()
 			if len(c.Args) > 0 {
-				return client.SetLogLevel(c.Ctx(), c.Args[0])
+				return c.Interrupted(client.SetLogLevel(c.Ctx(), c.Args[0]))
 			}
 			now, err := client.LogLevel(c.Ctx())
 			if err != nil {

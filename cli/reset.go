@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -92,7 +93,10 @@ func runReset(c *command.Call) error {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return leaveReset(c, opts, stopped)
+		for _, text := range done.Failed {
+			c.Note("%s", text)
+		}
+		return leaveReset(c, opts, stopped, cfg.State.Dir)
 	case err != nil:
 		return stateError(c, err)
 	}
@@ -110,16 +114,26 @@ func runReset(c *command.Call) error {
 	return nil
 }
 
-// leaveReset is for a person who does not want to wait for a reset that has begun.
-func leaveReset(c *command.Call, opts control.ResetOptions, stopped bool) error {
+// leaveReset is for a person who does not want to wait for a reset.
+func leaveReset(c *command.Call, opts control.ResetOptions, stopped bool, dir string) error {
 	c.NewLine()
+	// What people created is deleted by this command, after the agent's own.
+	line := strings.Replace(c.Line(), " --identity", "", 1) // which is new only once
 	e := &command.Error{Message: "the reset continues in the background", Advice: command.Name + " status", Code: command.ExitInterrupted}
+	if stopped {
+		if begun, err := reset.Pending(dir); err == nil && !begun {
+			return &command.Error{Message: "interrupted; nothing was changed", Code: command.ExitInterrupted}
+		}
+		e.Message, e.Advice = "interrupted; the reset continues when the agent starts", line
+	}
 	switch {
-	case stopped:
-		e.Message, e.Advice = "interrupted; the reset continues when the agent starts", c.Line()+", or: "+c.Options.StartCommand()
 	case opts.All:
 		e.Message += "; what people created is not deleted"
-		e.Advice += "; when the agent is reset: " + c.Line()
+		if !stopped {
+			e.Advice += "; when the agent is reset: " + line
+		}
+	case stopped:
+		e.Advice += ", or: " + c.Options.StartCommand()
 	}
 	return e
 }

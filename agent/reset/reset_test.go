@@ -3,7 +3,12 @@ package reset
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -232,16 +237,29 @@ func TestRefusesToBegin(t *testing.T) {
 
 // TestStoppedInterrupted: what is left to do after Ctrl-C is remembered, as objects in the API server may be.
 func TestStoppedInterrupted(t *testing.T) {
-	settings := config.Default()
-	settings.State.Dir, settings.Cluster.Kubeconfig = t.TempDir(), conn.KubeconfigNone
 	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		interrupt()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	settings := config.Default()
+	settings.State.Dir, settings.Cluster.Kubeconfig = t.TempDir(), filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("clusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", silent.URL)
+	if err := os.WriteFile(settings.Cluster.Kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	_, err := Stopped(ctx, settings, control.ResetOptions{}, "")
 	if found, failed := Pending(settings.State.Dir); !errors.Is(err, context.Canceled) || !found || failed != nil {
 		t.Errorf("interrupted: %v; found %t, %v", err, found, failed)
 	}
+	settings.Cluster.Kubeconfig = conn.KubeconfigNone
 	done, err := Stopped(t.Context(), settings, control.ResetOptions{}, "")
 	if found, failed := Pending(settings.State.Dir); err != nil || done.Phase != control.ResetDone || found || failed != nil {
 		t.Errorf("again: %+v, %v; found %t, %v", done, err, found, failed)
+	}
+	_, err = Stopped(ctx, settings, control.ResetOptions{}, "")
+	if found, failed := Pending(settings.State.Dir); !errors.Is(err, context.Canceled) || found || failed != nil {
+		t.Errorf("interrupted before it: %v; found %t, %v", err, found, failed)
 	}
 }

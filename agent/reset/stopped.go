@@ -62,6 +62,9 @@ func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, 
 		}
 	}
 	r.Parted = true
+	if err := ctx.Err(); err != nil { // nothing has begun, and the ID may be unknown only for that
+		return control.Reset{}, err
+	}
 	if err := statedir.BeginReset(dir, r); err != nil {
 		return control.Reset{}, fmt.Errorf("begin the reset: %w", err)
 	}

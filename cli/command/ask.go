@@ -101,7 +101,9 @@ func (c *Call) Interrupted(err error) error {
 		look = noun + " list"
 	case "key":
 		look = "key show"
-	case "reset":
+	case "log":
+		look = "log level"
+	case "config", "reset":
 		look = "status"
 	}
 	return &Error{Message: "interrupted before the agent answered", Advice: Name + " " + look, Code: ExitInterrupted}

@@ -154,7 +154,7 @@ func reloadConfig(c *command.Call) error {
 		return &command.Error{Message: bad.Message, Advice: bad.Advice, Code: command.ExitError}
 	}
 	if err != nil {
-		return err
+		return c.Interrupted(err)
 	}
 	if c.Out.Value(done) {
 		return nil

@@ -170,7 +170,9 @@ func call[T any](ctx context.Context, c *Client, method, path string, body any) 
 		return out, err
 	}
 	defer func() { _ = resp.Body.Close() }() // read only: nothing is lost
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); err != nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); errors.Is(err, context.Canceled) {
+		return out, c.explain(err)
+	} else if err != nil {
 		return out, fmt.Errorf("the agent's answer to %s: %w", path, err)
 	}
 	return out, nil
