@@ -170,10 +170,8 @@ func call[T any](ctx context.Context, c *Client, method, path string, body any) 
 		return out, err
 	}
 	defer func() { _ = resp.Body.Close() }() // read only: nothing is lost
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); errors.Is(err, context.Canceled) {
-		return out, c.explain(err)
-	} else if err != nil {
-		return out, fmt.Errorf("the agent's answer to %s: %w", path, err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); err != nil {
+		return out, c.unread(path, err)
 	}
 	return out, nil
 }
@@ -212,6 +210,14 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 		return nil, fmt.Errorf("the agent answered %s to %s %s", resp.Status, method, path)
 	}
 	return nil, failed.Err()
+}
+
+// unread says why the answer to a path could not be read.
+func (c *Client) unread(path string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return c.explain(err)
+	}
+	return fmt.Errorf("the agent's answer to %s: %w", path, err)
 }
 
 // explain converts an error of the connection to one with advice.

@@ -71,11 +71,8 @@ func (c *Client) Fetch(ctx context.Context, path string, most int64) ([]byte, er
 	}
 	defer func() { _ = resp.Body.Close() }() // read only: nothing is lost
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
-	if errors.Is(err, context.Canceled) {
-		return nil, c.explain(err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("the agent's answer to %s: %w", path, err)
+		return nil, c.unread(path, err)
 	}
 	if int64(len(body)) > most {
 		return nil, fmt.Errorf("the agent's answer to %s is longer than %d bytes", path, most)
