@@ -23,7 +23,7 @@
 // found while running, so that the next start looks closely;
 // FILE.damaged-TIME is a damaged database that was set aside; FILE.schemaN is the
 // database as an older agent left it before the last upgrade; FILE.new,
-// FILE.upgrade and the directory .salvage-FILE are databases in the making, and void
+// FILE.upgrade and the directories .salvage-* are databases in the making, and void
 // when no agent runs.
 //
 // The package is larger than others because everything in it works on one connection by

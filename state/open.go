@@ -37,15 +37,16 @@ var sqliteMagic = []byte("SQLite format 3\x00")
 func suspectName(path string) string { return path + ".suspect" }
 func buildName(path string) string   { return path + ".new" }
 func upgradeName(path string) string { return path + ".upgrade" }
-func salvageName(path string) string {
-	return filepath.Join(filepath.Dir(path), ".salvage-"+filepath.Base(path))
-}
 
-// removeSalvages removes what salvages that were killed have left, in older versions under names of their own.
+// SalvagePrefix is how the names of the directories begin in which what can be read of a damaged database is saved. They are next to
+// the database, and mean nothing when no agent runs.
+const SalvagePrefix = ".salvage-"
+
+// removeSalvages removes what salvages that were killed have left.
 func removeSalvages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".salvage-") {
+		if strings.HasPrefix(e.Name(), SalvagePrefix) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}

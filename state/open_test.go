@@ -354,7 +354,7 @@ func TestDamage(t *testing.T) {
 			if again := open(t, path, Options{}); again.Recovery() != nil {
 				t.Errorf("the next start repairs again: %s", again.Recovery())
 			}
-			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".salvage-*")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), SalvagePrefix+"*")); len(left) > 0 {
 				t.Errorf("left over: %v", left)
 			}
 		})
@@ -460,13 +460,13 @@ func TestUnfinishedCreation(t *testing.T) {
 	for _, suffix := range sideFiles {
 		must(t, os.WriteFile(buildName(path)+suffix, noise(5000), 0o640))
 	}
-	older := filepath.Join(filepath.Dir(path), ".salvage-1234")
-	must(t, errors.Join(os.Mkdir(salvageName(path), 0o700), os.Mkdir(older, 0o700)))
-	must(t, os.WriteFile(filepath.Join(salvageName(path), "as-is"), noise(5000), 0o600))
+	salvages := filepath.Join(filepath.Dir(path), SalvagePrefix)
+	must(t, errors.Join(os.Mkdir(salvages+"1", 0o700), os.Mkdir(salvages+"2", 0o700)))
+	must(t, os.WriteFile(filepath.Join(salvages+"1", "as-is"), noise(5000), 0o600))
 	if s := open(t, path, Options{}); s.Recovery() != nil {
 		t.Errorf("Recovered = %v", s.Recovery())
 	}
-	for _, name := range []string{buildName(path) + "*", salvageName(path), older} {
+	for _, name := range []string{buildName(path) + "*", salvages + "*"} {
 		if left, _ := filepath.Glob(name); len(left) > 0 {
 			t.Errorf("left over: %v", left)
 		}

@@ -106,12 +106,12 @@ func newestBackup(path string) (newest string) {
 // that can be read and that the schema accepts. It reads a copy: the damaged file is
 // evidence. Only failing to write is an error.
 func salvage(ctx context.Context, path string, to *sql.Conn, all []migration) (map[string]int, error) {
-	dir := salvageName(path)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp(filepath.Dir(path), SalvagePrefix)
+	if err != nil {
 		return nil, err
 	}
 	kept := map[string]int{}
-	err := salvageFrom(ctx, path, filepath.Join(dir, "as-is"), nil, to, kept)
+	err = salvageFrom(ctx, path, filepath.Join(dir, "as-is"), nil, to, kept)
 	if kept[identityTable.name] == 0 {
 		// It may still be readable with a sound list of tables. That is the same in
 		// every database of one schema, and which schema it was, the lost pages knew.

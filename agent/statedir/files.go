@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
 
@@ -53,7 +54,7 @@ func replaced(name string) bool {
 
 // unfinished reports whether a file is half of something that an agent was killed in.
 func unfinished(name string) bool {
-	return strings.HasPrefix(name, "."+trust.KeyFile+".") || strings.HasPrefix(name, "."+trust.ChainFile+".") || strings.HasPrefix(name, ".salvage-")
+	return strings.HasPrefix(name, "."+trust.KeyFile+".") || strings.HasPrefix(name, "."+trust.ChainFile+".") || strings.HasPrefix(name, state.SalvagePrefix)
 }
 
 // made are the files of the agent that it makes anew when they are missing.
