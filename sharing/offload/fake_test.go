@@ -237,6 +237,17 @@ func listOrHang(w http.ResponseWriter, r *http.Request, items []any) {
 	}
 }
 
+// listsCopy is a provider at which the copy of a pod runs, and nothing else is.
+func listsCopy(pod *corev1.Pod) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var items []any
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			items = append(items, copyThere(pod, "1", corev1.PodRunning))
+		}
+		listOrHang(w, r, items)
+	}
+}
+
 // far is a provider that answers as a test wants it to.
 type far struct {
 	base *url.URL

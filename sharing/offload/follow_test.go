@@ -2,8 +2,6 @@ package offload
 
 import (
 	"errors"
-	"net/http"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,14 +17,7 @@ func TestReferencesAreFollowedAgain(t *testing.T) {
 	pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
 		{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "flags"}, Optional: &optional}},
 	}
-	n := between(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		var items []any
-		if strings.HasSuffix(r.URL.Path, "/pods") {
-			items = append(items, copyThere(pod, "1", corev1.PodRunning))
-		}
-		listOrHang(w, r, items)
-	}, pod)
+	n := between(t, listsCopy(pod), pod)
 	pc, _ := n.opened(t)
 	k := podKey(pod)
 	bedtest.Within(t, "the copy is known", func() error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,13 +47,7 @@ func TestProviderThatLeft(t *testing.T) {
 // TestProviderThatChangedItsMind: pods at a provider that admits this cluster again, before it removed any, end there first as ever.
 func TestProviderThatChangedItsMind(t *testing.T) {
 	pod := podHere("web")
-	n := between(t, func(w http.ResponseWriter, r *http.Request) {
-		var items []any
-		if strings.HasSuffix(r.URL.Path, "/pods") {
-			items = append(items, copyThere(pod, "1", corev1.PodRunning))
-		}
-		listOrHang(w, r, items)
-	}, pod)
+	n := between(t, listsCopy(pod), pod)
 	pc, _ := n.opened(t)
 	for _, expelled := range []bool{true, false} {
 		p := n.provider()
