@@ -95,8 +95,11 @@ func TestInterrupted(t *testing.T) {
 	w := clitest.WithAgent(t, cli.New, clitest.Farm())
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	for _, args := range []string{"status", "info", "peers list", "domains list", "network list", "invite list", "key show"} {
-		if _, stderr, code := w.Run(ctx, strings.Fields(args)...); code != command.ExitInterrupted || stderr != "liqo-agent: interrupted before the agent answered\n" {
+	for args, look := range map[string]string{
+		"status": "", "info": "", "peers list": "", "domains list": "", "network list": "", "invite list": "", "key show": "",
+		"config reload": "try: liqo-agent status\n", "log level debug": "try: liqo-agent log level\n",
+	} {
+		if _, stderr, code := w.Run(ctx, strings.Fields(args)...); code != command.ExitInterrupted || stderr != "liqo-agent: interrupted before the agent answered\n"+look {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}

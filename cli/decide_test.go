@@ -148,8 +148,8 @@ func TestSetChangesOnlyWhatIsNamed(t *testing.T) {
 	}
 }
 
-// An alias that is taken keeps everything as it is.
-func TestSetChangesNothingForATakenAlias(t *testing.T) {
+// An alias that is taken, or a note that is too long, keeps everything as it is.
+func TestSetChangesAllOrNothing(t *testing.T) {
 	m := clitest.Neighbours(t)
 	m.Change(clitest.Silo, func(p *control.Peer) { p.Alias = "tower" })
 	w := clitest.WithAgent(t, cli.New, m)
