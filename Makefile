@@ -23,6 +23,8 @@ COMPILE            := GOGC=400 GOMEMLIMIT=1GiB
 
 # progress TEXT DIR: go build by it says how far it is, and about how long it takes.
 progress = @$(COMPILE) $(CURDIR)/bin/progress -what '$(1)' -C $(2)
+# kept TEXT DIR: the same for programs of the bed, which are linked once for all clones.
+kept     = @$(COMPILE) $(CURDIR)/bin/progress -what '$(1)' -C $(2) -keep
 # stage TEXT: what comes next.
 stage    = @echo '== $(1)' >&2
 
@@ -76,7 +78,7 @@ package: build build-all bin/packager man
 
 # A module of its own.
 bin/packager: $(wildcard packaging/build/*.go) packaging/build/go.mod packaging/build/go.sum | bin/progress
-	$(call progress,what makes packages,packaging/build) go build -ldflags '-s -w' -o $(CURDIR)/$@ .
+	$(call kept,what makes packages,packaging/build) go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 
 # The manual pages, from the command tree and the table of settings.
 .PHONY: man
@@ -99,40 +101,40 @@ KUBE_LDFLAGS := -s -w \
 .PHONY: kubebox
 kubebox: bin/kubebox bin/kubectl
 bin/kubebox: $(KUBE_SOURCES) | bin/progress
-	$(call progress,Kubernetes $(KUBE_VERSION) for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
+	$(call kept,Kubernetes $(KUBE_VERSION) for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
 
 bin/kubectl: $(wildcard $(KUBE_DIR)/kubectl/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
-	$(call progress,kubectl for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubectl
+	$(call kept,kubectl for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubectl
 
 # The kubelet of the test bed that runs pods without containers, and the one with containers, together with kube-proxy,
 # for which few tests ask.
 bin/kwok: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
-	$(call progress,kwok for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
+	$(call kept,kwok for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
 
 bin/kubelet: $(wildcard $(KUBE_DIR)/kubelet/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
-	$(call progress,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
+	$(call kept,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
 
 # What runs in pods of the real kubelet.
 bin/shop: $(wildcard internal/bed/cmd/shop/*.go) | bin/progress
-	$(call progress,what runs in pods of the test bed,.) go build -ldflags '-s -w' -o $@ ./internal/bed/cmd/shop
+	$(call kept,what runs in pods of the test bed,.) go build -ldflags '-s -w' -o $@ ./internal/bed/cmd/shop
 
 # The DNS server of clusters.
 bin/coredns: $(wildcard $(KUBE_DIR)/coredns/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
-	$(call progress,CoreDNS for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./coredns
+	$(call kept,CoreDNS for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./coredns
 
 # What makes volumes for claims, as in K3s.
 bin/local-path-provisioner: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
-	$(call progress,local-path-provisioner for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/rancher/local-path-provisioner
+	$(call kept,local-path-provisioner for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/rancher/local-path-provisioner
 
 # What kubectl top asks, as in K3s.
 bin/metrics-server: $(wildcard $(KUBE_DIR)/metricsserver/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
-	$(call progress,metrics-server for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./metricsserver
+	$(call kept,metrics-server for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./metricsserver
 
 # What K3s keeps its objects in.
 KINE_DIR := internal/bed/kine
 
 bin/kine: $(KINE_DIR)/go.mod $(KINE_DIR)/go.sum | bin/progress
-	$(call progress,kine for the test bed,$(KINE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/k3s-io/kine
+	$(call kept,kine for the test bed,$(KINE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/k3s-io/kine
 
 # Liqo's own controllers, its custom resources and what its Helm chart installs: only for the tests that are about Liqo.
 # make test-liqo LIQO_VERSION=v1.1.2 does it with another version of Liqo than that of the module.
@@ -185,8 +187,12 @@ vm:
 test-wireguard: vm
 	go test -count=1 -vet=off -ldflags '-s -w' -run TestInVM -v ./network/integration
 
-bin/tools/staticcheck bin/tools/govulncheck &: tools/go.mod tools/go.sum | bin/progress
-	$(call progress,the linters,tools) go build -o $(CURDIR)/bin/tools/ tool
+bin/tools/staticcheck: tools/go.mod tools/go.sum | bin/progress
+	$(call kept,staticcheck,tools) go build -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+# After the other one, with which it shares packages.
+bin/tools/govulncheck: tools/go.mod tools/go.sum | bin/progress bin/tools/staticcheck
+	$(call kept,govulncheck,tools) go build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 
 # What lint finds in the code itself, without a look at modules and at the network.
 .PHONY: lint-code

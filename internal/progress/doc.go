@@ -7,5 +7,6 @@
 // On a terminal it keeps one line up to date; elsewhere it writes a plain line now and then, and
 // none for what takes only seconds. The command's own output and exit code are passed on. It knows
 // nothing of what is built, and changes nothing about how. With -fetch, it uses the network while
-// the processors are busy.
+// the processors are busy. With -keep, the program stays in the build cache as those of go run do,
+// so other clones need not link it again.
 package main

@@ -22,11 +22,12 @@ func run() int {
 	what := flag.String("what", "", "what is built or tested, for the person who waits")
 	dir := flag.String("C", ".", "directory of the command")
 	fetch := flag.String("fetch", "", "directory of a module that is built next: its modules are downloaded meanwhile")
+	keep := flag.Bool("keep", false, "keep the program in the build cache, so that it is linked once and not in each clone")
 	flag.Parse()
 	args := flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	job := job{what: *what, dir: *dir, fetch: *fetch, out: newScreen(os.Stderr, isTerminal(os.Stderr))}
+	job := job{what: *what, dir: *dir, fetch: *fetch, keep: *keep, out: newScreen(os.Stderr, isTerminal(os.Stderr))}
 	var err error
 	switch {
 	case len(args) >= 2 && args[0] == "go" && args[1] == "build":
@@ -34,7 +35,7 @@ func run() int {
 	case len(args) >= 2 && slices.Contains(args, "test"):
 		err = job.test(ctx, args)
 	default:
-		err = errors.New("usage: progress [-what TEXT] [-C DIR] go build [ARGUMENTS], or [VARIABLE=VALUE...] go test [ARGUMENTS] [-- ... | ++ ...]")
+		err = errors.New("usage: progress [-what TEXT] [-C DIR] [-keep] go build [ARGUMENTS], or [VARIABLE=VALUE...] go test [ARGUMENTS] [-- ... | ++ ...]")
 	}
 	job.out.clear()
 	var exit *exec.ExitError
@@ -53,6 +54,7 @@ type job struct {
 	what  string
 	dir   string
 	fetch string
+	keep  bool
 	out   *screen
 }
 
@@ -101,11 +103,19 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// forList are the arguments of go build that go list takes, too: all but the name of the result.
+// forList are the arguments of go build that go list and go run take, too: all but the name of the result.
 func forList(args []string) []string {
 	out := slices.Clone(args)
 	if i := slices.Index(out, "-o"); i >= 0 && i+1 < len(out) {
 		out = slices.Delete(out, i, i+2)
 	}
 	return out
+}
+
+// output is the name of the result among the arguments of go build, "" if they have none.
+func output(args []string) string {
+	if i := slices.Index(args, "-o"); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
 }

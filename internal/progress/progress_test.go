@@ -83,6 +83,21 @@ func TestBuildMakesTheProgramQuietly(t *testing.T) {
 	}
 }
 
+// A program that was kept is not linked again for another clone.
+func TestKeptProgramsAreLinkedOnce(t *testing.T) {
+	t.Setenv("GOCACHE", t.TempDir())
+	for clone, linked := range []bool{true, false} {
+		dir := module(t, false)
+		_, stderr, code := progress(t, "-what", "m", "-C", dir, "-keep", "go", "build", "-x", "-trimpath", "-o", "made", ".")
+		if code != 0 || strings.Contains(stderr, "/link -o") != linked {
+			t.Errorf("clone %d: exit code %d, errors %q", clone, code, stderr)
+		}
+		if out, err := exec.Command(filepath.Join(dir, "made")).CombinedOutput(); err != nil {
+			t.Errorf("clone %d: %v, %s", clone, err, out)
+		}
+	}
+}
+
 // What is downloaded for later neither delays a build nor makes it fail.
 func TestFetchIsNoConditionOfABuild(t *testing.T) {
 	later := t.TempDir()
