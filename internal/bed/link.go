@@ -110,7 +110,7 @@ func (l *Link) Unplug() {
 func (l *Link) Plug() {
 	l.host.bed.t.Helper()
 	l.check("plug", l.host.bed.nl.LinkSetUp(l.port))
-	l.check("plug", l.waitFor(usable))
+	l.check("plug", l.waitUsable())
 }
 
 // Remove makes the interface vanish, as a pulled USB adapter does.
@@ -270,6 +270,27 @@ func usable(s linkState) error {
 	return errors.New("no IPv6 link-local address")
 }
 
+// waitUsable waits until the host can use the link and the switch forwards to it.
+func (l *Link) waitUsable() error {
+	if err := l.waitFor(usable); err != nil {
+		return err
+	}
+	sw := l.host.bed.nl
+	ctx, cancel := context.WithTimeout(l.host.bed.t.Context(), Hang)
+	defer cancel()
+	if err := Poll(ctx, func() error {
+		port, err := sw.LinkByIndex(l.port.Attrs().Index)
+		if err == nil && port.Attrs().OperState != netlink.OperUp {
+			err = errors.New("the switch sees no carrier")
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	// The kernel begins to forward after it shows the carrier, in one go under the lock that this needs, too.
+	return sw.LinkSetUp(l.port)
+}
+
 // waitFor polls the kernel until the condition holds.
 func (l *Link) waitFor(condition func(linkState) error) error {
 	ctx, cancel := context.WithTimeout(l.host.bed.t.Context(), Hang)
@@ -295,7 +316,7 @@ func (l *Link) setUp() error {
 	if err := l.inHost(l.host.nl.LinkSetUp); err != nil {
 		return err
 	}
-	return l.waitFor(usable)
+	return l.waitUsable()
 }
 
 func (l *Link) addAddress(prefix string) error {
