@@ -112,7 +112,7 @@ func (e *end) run() error {
 	}
 	e.engine.Set(e.spec(known[e.Peer]))
 	e.engine.Settled()
-	ticker := time.NewTicker(50 * time.Millisecond)
+	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		select {

@@ -325,7 +325,7 @@ func (p *pulse) run() {
 		if err != nil {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
