@@ -112,24 +112,26 @@ func salvage(ctx context.Context, path string, to *sql.Conn, all []migration) (m
 	}
 	kept := map[string]int{}
 	err = salvageFrom(ctx, path, filepath.Join(dir, "as-is"), nil, to, kept)
-	if kept[identityTable.name] == 0 {
+	if err == nil && kept[identityTable.name] == 0 {
 		// It may still be readable with a sound list of tables. That is the same in
 		// every database of one schema, and which schema it was, the lost pages knew.
-		for v := len(all); v > 0 && err == nil; v-- {
-			err = salvageFrom(ctx, path, filepath.Join(dir, strconv.Itoa(v)), all[:v], to, kept)
+		var lists []lent
+		lists, err = tablesToLend(ctx, filepath.Join(dir, "blank"), all)
+		for v := len(lists); v > 0 && err == nil; v-- {
+			err = salvageFrom(ctx, path, filepath.Join(dir, strconv.Itoa(v)), &lists[v-1], to, kept)
 		}
 	}
 	return kept, errors.Join(err, os.RemoveAll(dir))
 }
 
-// salvageFrom salvages what it can from a copy of the file at path, with the list of
-// tables that schema makes, if it is not nil.
-func salvageFrom(ctx context.Context, path, file string, schema []migration, to *sql.Conn, kept map[string]int) error {
+// salvageFrom salvages what it can from a copy of the file at path, with another list
+// of tables if it is given one.
+func salvageFrom(ctx context.Context, path, file string, list *lent, to *sql.Conn, kept map[string]int) error {
 	if err := copyDatabase(path, file); err != nil {
 		return err
 	}
-	if schema != nil {
-		if err := lendTables(ctx, file, schema); err != nil {
+	if list != nil {
+		if err := list.lend(ctx, file); err != nil {
 			return err
 		}
 	}
@@ -141,33 +143,65 @@ func salvageFrom(ctx context.Context, path, file string, schema []migration, to 
 	return copyTables(ctx, from, to, kept)
 }
 
-// lendTables gives a database whose first page is lost, and with it the list of
-// tables, that of an empty database of a schema. Where the tables begin agrees,
+// lent is what a database gets whose first page is lost, and with it the list of
+// tables: that of an empty database of some schema. Where the tables begin agrees,
 // because Open builds every database by the same steps, upgraded ones included.
-func lendTables(ctx context.Context, file string, schema []migration) error {
-	blank, donor := file+".blank", file+".donor"
-	for name, steps := range map[string][]migration{blank: nil, donor: schema} {
-		db, conn, err := buildFile(ctx, name, steps)
-		if err == nil {
-			err = hangUp(db, conn)
-		}
-		if err != nil {
-			return err
-		}
+type lent struct {
+	page []byte // the first one of a database without tables
+	rows []any  // of sqlite_schema, one after the other
+}
+
+// tablesToLend returns the lists of tables of all schemas, the oldest first. blank is a
+// name for a file.
+func tablesToLend(ctx context.Context, blank string, all []migration) ([]lent, error) {
+	db, conn, err := buildFile(ctx, blank, nil)
+	if err == nil {
+		err = hangUp(db, conn)
+	}
+	if err != nil {
+		return nil, err
 	}
 	page, err := os.ReadFile(blank)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// It says that there are no more pages. SQLite goes by the file's size when the
 	// counters at 24 and 92 differ.
 	copy(page[24:28], []byte{0, 0, 0, 1})
 	copy(page[92:96], []byte{0, 0, 0, 0})
+	if db, conn, err = dial(ctx, "", ""); err != nil {
+		return nil, err
+	}
+	defer hangUp(db, conn) //nolint:errcheck // nothing outlives it
+	var lists []lent
+	for v := range all {
+		if err := migrate(ctx, conn, "in memory", all[:v+1]); err != nil {
+			return nil, err
+		}
+		list := lent{page: page}
+		if err := query(ctx, conn, func(scan func(...any) error) error {
+			row := make([]any, schemaColumns)
+			err := scan(&row[0], &row[1], &row[2], &row[3], &row[4])
+			list.rows = append(list.rows, row...)
+			return err
+		}, "SELECT * FROM sqlite_schema"); err != nil {
+			return nil, err
+		}
+		lists = append(lists, list)
+	}
+	return lists, nil
+}
+
+// schemaColumns is the number of columns of sqlite_schema.
+const schemaColumns = 5
+
+// lend gives the database in file its list of tables.
+func (l *lent) lend(ctx context.Context, file string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(page, 0)
+	_, err = f.WriteAt(l.page, 0)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -175,8 +209,8 @@ func lendTables(ctx context.Context, file string, schema []migration) error {
 	if err != nil {
 		return err
 	}
-	_, err = conn.ExecContext(ctx, `ATTACH ? AS donor; PRAGMA writable_schema = ON;
-		INSERT INTO main.sqlite_schema SELECT * FROM donor.sqlite_schema`, donor)
+	_, err = conn.ExecContext(ctx, "PRAGMA synchronous = OFF; PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)"+
+		strings.Repeat(", (?, ?, ?, ?, ?)", len(l.rows)/schemaColumns-1), l.rows...)
 	if err = errors.Join(err, hangUp(db, conn)); isDamage(err) {
 		return nil // nothing to be had this way either
 	}
