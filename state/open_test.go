@@ -248,6 +248,9 @@ func TestReadersAndWriter(t *testing.T) {
 	readers.Wait()
 }
 
+// filledPeers is how many peers fill stores, each with three events.
+const filledPeers = 50
+
 // fill makes a database of some hundred kilobytes with an identity and
 // decisions, and closes it.
 func fill(t testing.TB, path string) {
@@ -255,9 +258,11 @@ func fill(t testing.TB, path string) {
 	s := open(t, path, Options{})
 	must(t, s.SetClusterID(t.Context(), "me", "test"))
 	var c Change
-	for i := range 500 {
-		c.Peers = append(c.Peers, testPeer(fmt.Sprintf("peer-%04d", i), fmt.Sprintf("10.0.%d.%d:6447", i/250, i%250+1)))
-		c.Events = append(c.Events, peer.Event{At: epoch, ID: c.Peers[i].ID, Kind: peer.EventAppeared, Detail: strings.Repeat("x", 200)})
+	for i := range filledPeers {
+		c.Peers = append(c.Peers, testPeer(fmt.Sprintf("peer-%04d", i), fmt.Sprintf("10.0.0.%d:6447", i+1)))
+		for range 3 {
+			c.Events = append(c.Events, peer.Event{At: epoch, ID: c.Peers[i].ID, Kind: peer.EventAppeared, Detail: strings.Repeat("x", maxDetailLength)})
+		}
 	}
 	must(t, s.Apply(t.Context(), c))
 	for i := range 10 {
@@ -417,8 +422,8 @@ func TestDamageWhileRunning(t *testing.T) {
 	var page int
 	must(t, s.conn.QueryRowContext(t.Context(), "SELECT rootpage FROM sqlite_schema WHERE name = 'events_at'").Scan(&page))
 	var c Change
-	for i := range 8000 {
-		c.Events = append(c.Events, peer.Event{At: epoch, ID: peer.ClusterID(fmt.Sprintf("x%d", i/500)), Kind: peer.EventLost, Detail: strings.Repeat("x", 200)})
+	for i := range 4000 {
+		c.Events = append(c.Events, peer.Event{At: epoch, ID: peer.ClusterID(fmt.Sprintf("x%d", i/500)), Kind: peer.EventLost, Detail: strings.Repeat("x", maxDetailLength)})
 	}
 	must(t, s.Apply(t.Context(), c))
 	must(t, s.Close())
@@ -442,7 +447,7 @@ func TestDamageWhileRunning(t *testing.T) {
 	}
 	must(t, s.Close())
 	s = open(t, path, Options{})
-	if r := s.Recovery(); r == nil || !r.Identity() || r.Kept["preferences"] != 10 || r.Kept["peers"] != 500 || r.Kept["events"] != 8500 {
+	if r := s.Recovery(); r == nil || !r.Identity() || r.Kept["preferences"] != 10 || r.Kept["peers"] != filledPeers || r.Kept["events"] != 4000+3*filledPeers {
 		t.Errorf("Recovered = %v", r)
 	}
 	must(t, s.Check(t.Context()))

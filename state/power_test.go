@@ -33,7 +33,7 @@ const (
 // moment: the database opens without repair, is sound, and has every decision that was acknowledged and all before it.
 // Observations after that may be lost, the last first.
 func TestPowerCut(t *testing.T) {
-	cuts, err := strconv.Atoi(cmp.Or(os.Getenv(powerEnv), "20"))
+	cuts, err := strconv.Atoi(cmp.Or(os.Getenv(powerEnv), "10"))
 	must(t, err)
 	dir := t.TempDir()
 	image, left, mount := filepath.Join(dir, "image"), filepath.Join(dir, "left"), filepath.Join(dir, "card")

@@ -68,6 +68,7 @@ func TestRulings(t *testing.T) {
 
 // TestEveryFieldOfARuling is kept, and is a change.
 func TestEveryFieldOfARuling(t *testing.T) {
+	s, _ := openNew(t, Limits{})
 	for name, edit := range map[string]func(*Ruling){
 		"pin":           func(r *Ruling) { r.Pin.Fingerprint[0]++ },
 		"basis":         func(r *Ruling) { r.Pin.Basis[0]++ },
@@ -91,13 +92,13 @@ func TestEveryFieldOfARuling(t *testing.T) {
 		"connect":       func(r *Ruling) { r.Preferences.AutoConnect = No },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := openNew(t, Limits{})
 			r := testRuling("p1")
 			must(t, s.SetRuling(t.Context(), "p1", r))
+			before := s.Transactions()
 			edit(&r)
 			must(t, s.SetRuling(t.Context(), "p1", r))
-			if got, err := s.Ruling(t.Context(), "p1"); err != nil || got != r || s.Transactions() != 2 {
-				t.Errorf("%+v, %v in %d transactions, want %+v", got, err, s.Transactions(), r)
+			if got, err := s.Ruling(t.Context(), "p1"); err != nil || got != r || s.Transactions() != before+1 {
+				t.Errorf("%+v, %v in %d transactions, want %+v", got, err, s.Transactions()-before, r)
 			}
 		})
 	}

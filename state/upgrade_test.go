@@ -306,10 +306,15 @@ func testDamagedAfterUpgrade(t *testing.T, schema int) {
 	path := older(t, schema)
 	db, conn, err := dialWriter(t.Context(), path, shared)
 	must(t, err)
-	for range 200 { // so that there are pages behind those that tables begin at
-		_, err := conn.ExecContext(t.Context(), "INSERT INTO events (at, cluster_id, kind, detail) VALUES (1, 'p', 'lost', ?)", strings.Repeat("x", 200))
-		must(t, err)
-	}
+	must(t, inTransaction(t.Context(), conn, func() error {
+		for range 80 { // so that there are pages behind those that tables begin at
+			_, err := conn.ExecContext(t.Context(), "INSERT INTO events (at, cluster_id, kind, detail) VALUES (1, 'p', 'lost', ?)", strings.Repeat("x", maxDetailLength))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 	must(t, hangUp(db, conn))
 	s := open(t, path, Options{})
 	want := testRuling("peer-0003")
@@ -325,7 +330,7 @@ func testDamagedAfterUpgrade(t *testing.T, schema int) {
 	}
 	must(t, os.WriteFile(path, content, 0o640))
 	s = open(t, path, Options{})
-	if got, err := s.Ruling(t.Context(), "peer-0003"); err != nil || got != want || s.Recovery() == nil || s.Recovery().Kept["events"] != 220 {
+	if got, err := s.Ruling(t.Context(), "peer-0003"); err != nil || got != want || s.Recovery() == nil || s.Recovery().Kept["events"] != 20+80 {
 		t.Errorf("%+v, %v; %v", got, err, s.Recovery())
 	}
 	if domains, err := s.SearchDomains(t.Context()); err != nil || len(domains) != 1 || !cmp.Equal(domains[0], domain) {
