@@ -183,6 +183,9 @@ func (z *zone) answer(name string, qtype uint16) resolver.Answer {
 
 func (z *zone) exists(name string) bool {
 	name = dns.CanonicalName(name)
+	if len(z.records[name]) > 0 {
+		return true
+	}
 	for owner := range z.records {
 		if dns.IsSubDomain(name, owner) {
 			return true
