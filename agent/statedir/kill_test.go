@@ -77,7 +77,7 @@ func helper(t testing.TB, name, dir string) *exec.Cmd {
 
 // kill runs a helper and kills it a moment after its work has begun: on a busy machine, the start of the program takes longer
 // than that.
-func kill(t testing.TB, name, dir string, patience int) {
+func kill(t testing.TB, name, dir string, patience time.Duration) {
 	t.Helper()
 	cmd := helper(t, name, dir)
 	var stderr strings.Builder
@@ -88,38 +88,29 @@ func kill(t testing.TB, name, dir string, patience int) {
 	if _, err := stdout.Read(make([]byte, 1)); err != nil {
 		t.Errorf("%s did not begin: %v", name, err)
 	}
-	time.Sleep(time.Duration(rand.IntN(patience)) * time.Millisecond) // most of these land in the work
+	time.Sleep(rand.N(patience)) // most of these land in the work
 	_ = cmd.Process.Kill()
 	if _ = cmd.Wait(); stderr.Len() > 0 {
 		t.Fatalf("%s: %s", name, &stderr)
 	}
 }
 
-// soon is how long a helper may work, in milliseconds, and longer what it is when a
-// busy machine did not get anywhere in all rounds.
-const soon = 60
-
-func longer(round int) int {
-	if round >= rounds() {
-		return 20 * soon * (1 + (round-rounds())/10)
+// longer is how long a helper may work: soon, and more when a busy machine did not get anywhere in all rounds.
+func longer(round, rounds int, soon time.Duration) time.Duration {
+	if round >= rounds {
+		return 20 * soon * time.Duration(1+(round-rounds)/10)
 	}
 	return soon
-}
-
-func rounds() int {
-	if testing.Short() {
-		return 10
-	}
-	return 60
 }
 
 // TestKilledBackup: the file is a whole backup whenever it is killed.
 func TestKilledBackup(t *testing.T) {
 	dir := t.TempDir()
 	fp := lived(t, filepath.Join(dir, "state"), "me")
+	const rounds = 15
 	made := 0
-	for round := 0; round < rounds() || made == 0 && round < 2*rounds(); round++ {
-		kill(t, "backup", dir, longer(round))
+	for round := 0; round < rounds || made == 0 && round < 60+rounds; round++ {
+		kill(t, "backup", dir, longer(round, rounds, 60*time.Millisecond))
 		f, err := os.Open(filepath.Join(dir, "out.tar"))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -157,9 +148,10 @@ func TestKilledRestore(t *testing.T) {
 	}
 	to := filepath.Join(dir, "state")
 	keys["third"] = lived(t, to, "third")
+	const rounds = 60
 	seen := make(map[peer.ClusterID]int)
-	for round := 0; round < rounds() || (seen["first"] == 0 || seen["second"] == 0) && round < 3*rounds(); round++ {
-		kill(t, "restore", dir, longer(round))
+	for round := 0; round < rounds || (seen["first"] == 0 || seen["second"] == 0) && round < 120+rounds; round++ {
+		kill(t, "restore", dir, longer(round, rounds, 60*time.Millisecond))
 		must(t, Resume(to))
 		id, key := whose(t, to)
 		if keys[id] != key {
@@ -177,11 +169,11 @@ func TestKilledRestore(t *testing.T) {
 
 // TestKilledReset: once it is begun, it ends, in however many attempts.
 func TestKilledReset(t *testing.T) {
-	for range rounds() / 3 {
+	for range 15 {
 		dir := t.TempDir()
 		to := filepath.Join(dir, "state")
 		fp := lived(t, to, "me")
-		kill(t, "reset", dir, soon)
+		kill(t, "reset", dir, 10*time.Millisecond) // which is about how long it takes
 		r, found, err := PendingReset(to)
 		must(t, err)
 		if found {
