@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -185,15 +186,15 @@ func (t *Table) cutOff(j *judge) error {
 			gone[string(f.raw)] = f.forward.src.Is6()
 		}
 	}
-	all := make(map[bool]bool) // by whether it is IPv6
+	all := make(map[uint8]bool) // families
 	if t.dirty {
 		for p := range t.blocks {
-			all[p.Addr().Is6()] = true
+			all[family(p.Addr().Is6())] = true
 		}
 	} else {
 		for a := range t.narrowed {
 			if a.Is6() { // Linux up to 6.18 tells of all but those of the address
-				all[true] = true
+				all[unix.AF_INET6] = true
 				continue
 			}
 			// As judged: by the source in either direction.
@@ -204,8 +205,12 @@ func (t *Table) cutOff(j *judge) error {
 			}
 		}
 	}
-	for six := range all {
-		if err := t.conntrack.list(family(six), look); err != nil {
+	families := slices.Collect(maps.Keys(all))
+	if len(families) > 1 { // the kernel goes through the connections of all families each time
+		families = []uint8{unix.AF_UNSPEC}
+	}
+	for _, f := range families {
+		if err := t.conntrack.list(f, look); err != nil {
 			return err
 		}
 	}
@@ -246,7 +251,7 @@ func family(six bool) uint8 {
 	return unix.AF_INET
 }
 
-// list tells of all connections of a family.
+// list tells of all connections of a family, or of all families.
 func (c *tracking) list(family uint8, look func(flow)) error {
 	return c.dump(c.request(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family), look)
 }
