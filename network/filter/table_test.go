@@ -185,7 +185,7 @@ func TestChangesAddUp(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	table, fresh := openOn(t, h), openOn(t, h)
-	for step := range 25 {
+	for step := range 12 {
 		d := mutate(random)
 		setOn(t, h, table, d)
 		got := listed(t, h)
@@ -276,10 +276,8 @@ func TestOthersChangesAreRepaired(t *testing.T) {
 	})
 	if bed.RealRoot() { // others have no room for so much
 		before := told.Load()
-		for range 3 {
-			setOn(t, h, table, example(50, 100))
-			setOn(t, h, table, d)
-		}
+		setOn(t, h, table, example(30, 60))
+		setOn(t, h, table, d)
 		if told.Load() != before {
 			t.Error("our own large changes were taken for others'")
 		}

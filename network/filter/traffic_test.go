@@ -317,7 +317,7 @@ func maxSegment(t *testing.T, c net.Conn) (bytes int) {
 
 func transfer(t *testing.T, from, to net.Conn) {
 	t.Helper()
-	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	written := make(chan error, 1)
 	go func() {
 		_, err := from.Write(sent)

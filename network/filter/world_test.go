@@ -574,15 +574,34 @@ func (b *box) flannel(backend string) {
 		{"iptables", "10.42.0.0/16", "10.42.0.0/24"},
 		{"ip6tables", "fd42::/56", "fd42::/64"},
 	} {
-		iptables := f.program + "-" + backend + " -w"
-		b.run(strings.ReplaceAll(`
+		b.iptables(f.program+"-"+backend, `
 			iptables -P FORWARD DROP
 			iptables -A FORWARD -m conntrack --ctstate INVALID -j DROP
 			iptables -A FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
 			iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 			iptables -t nat -A POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully
-		`, "iptables", iptables))
-		b.run(bed.FlannelRules(iptables, netip.MustParsePrefix(f.cluster), netip.MustParsePrefix(f.node)))
+		`+bed.FlannelRules("iptables", netip.MustParsePrefix(f.cluster), netip.MustParsePrefix(f.node)))
+	}
+}
+
+// iptables runs commands of iptables by one process, in place of one each.
+func (b *box) iptables(program, commands string) {
+	b.t.Helper()
+	tables := make(map[string]string)
+	for line := range strings.Lines(commands) {
+		command, _ := strings.CutPrefix(strings.TrimSpace(line), "iptables ")
+		table := "filter"
+		if rest, ok := strings.CutPrefix(command, "-t "); ok {
+			table, command, _ = strings.Cut(rest, " ")
+		}
+		tables[table] += command + "\n"
+	}
+	var rules strings.Builder
+	for table, commands := range tables {
+		fmt.Fprintf(&rules, "*%s\n%sCOMMIT\n", table, commands)
+	}
+	if _, err := b.RunInput(b.t.Context(), rules.String(), program+"-restore", "-w", "--noflush"); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
