@@ -1,6 +1,7 @@
 package allow
 
 import (
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,6 +49,17 @@ func TestGuestRoutes(t *testing.T) {
 		call, no := ParseCall(tc.method, in+tc.target)
 		if no != nil || call.Path() != "/api/v1/namespaces/b-shop/"+tc.path || call.Query != tc.query || call.Answer != tc.answer || call.Namespace != "b-shop" {
 			t.Errorf("%s %s: %+v, %+v", tc.method, tc.target, call, no)
+		}
+	}
+}
+
+// An answer that ends is bounded by what it is.
+func TestLimit(t *testing.T) {
+	for kind, want := range map[AnswerKind]int64{
+		OneAnswer: 4 << 20, ListAnswer: 64 << 20, TextAnswer: 64 << 20, Watching: math.MaxInt64, Following: math.MaxInt64, Upgrading: math.MaxInt64,
+	} {
+		if got := (Call{Answer: kind}).Limit(); got != want {
+			t.Errorf("answers of kind %d: %d bytes, want %d", kind, got, want)
 		}
 	}
 }
