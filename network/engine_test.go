@@ -852,7 +852,7 @@ func TestWhatIsSent(t *testing.T) {
 // Many peers that come at once are all connected, by few changes of the tables.
 func TestManyPeers(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lan) {
-		const peers = 100
+		const peers = 60
 		a := l.add("a").begin()
 		var all []*site
 		for i := range peers {

@@ -123,7 +123,7 @@ func (j *joined) addresses(i int) (src, dst netip.Addr) {
 
 // Large and small packets go both ways over a real connection, all of them and in order.
 func TestOverTLS(t *testing.T) {
-	const count, window = 3000, 4 // of the largest, as many as fit into the queue
+	const count, window = 600, 4 // of the largest, as many as fit into the queue
 	type way struct {
 		frames  [][]byte
 		next    int
