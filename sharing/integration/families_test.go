@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -49,11 +48,10 @@ func blocksOf(n int) network.Blocks {
 	return network.Blocks{Pods: prefixes("10.42.0.0/24", "fd42::/64"), Theirs: prefixes("241.83.20.0/24", "fd83::/64"), Ours: prefixes("241.7.4.0/24", "fd99::/64")}
 }
 
-// TestReflectionInBothFamilies: the Services of a dual-stack cluster have the same families at a provider that has both, with
-// the pods of both clusters in each. What they have at one without IPv6 is in TestOffload.
-func TestReflectionInBothFamilies(t *testing.T) {
-	t.Parallel()
-	reflectFamilies(pairOf(t, bothRanges(), bothRanges()), families{
+// reflectionInBothFamilies: the Services of a dual-stack cluster have the same families at a provider that has both, with
+// the pods of both clusters in each.
+func reflectionInBothFamilies(p *pair) {
+	reflectFamilies(p, families{
 		blocksOf(2), []string{"10.42.0.9", "fd42::9"}, []string{"241.83.20.9", "fd83::9"},
 		map[string]string{"four": "[IPv4]", "six": "[IPv6]", "prefers": "[IPv4 IPv6]", "requires": "[IPv4 IPv6]", "headless": "[IPv4 IPv6]"},
 		map[string][]string{

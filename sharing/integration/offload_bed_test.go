@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,13 +37,17 @@ type pair struct {
 // startPair returns two clusters that are ready.
 func startPair(t *testing.T) *pair {
 	t.Helper()
-	return pairOf(t, nil, nil)
+	return startPairs(t, nil, nil)[0]
 }
 
-// pairOf is startPair with these ranges of pods, nil for those of K3s without options.
-func pairOf(t *testing.T, ofA, ofB bed.Ranges) *pair {
+// startPairs returns a consumer with several providers, that have these ranges of pods, nil for those of K3s without options.
+func startPairs(t *testing.T, ofA bed.Ranges, providers ...bed.Ranges) []*pair {
 	t.Helper()
-	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24", Pods: ofA}, bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24", Pods: ofB})
+	specs := []bed.HostSpec{{Name: "a", Prefix: "10.77.0.1/24", Pods: ofA}}
+	for i, pods := range providers {
+		specs = append(specs, bed.HostSpec{Name: string(rune('b' + i)), Prefix: fmt.Sprintf("10.77.0.%d/24", i+2), Pods: pods})
+	}
+	kubes := bed.New(t).AddClusters(t.Context(), specs...)
 	errs := make([]error, len(kubes))
 	var group sync.WaitGroup
 	for i, k := range kubes {
@@ -53,23 +55,27 @@ func pairOf(t *testing.T, ofA, ofB bed.Ranges) *pair {
 	}
 	group.Wait()
 	must(t, errors.Join(errs...))
-	p := &pair{t: t, kubeA: kubes[0], kubeB: kubes[1]}
-	p.a, p.b = admin(t, p.kubeA), admin(t, p.kubeB)
-	transport, err := rest.TransportFor(p.kubeB.RESTConfig())
-	must(t, err)
-	host, err := url.Parse(p.kubeB.RESTConfig().Host)
-	must(t, err)
-	p.remote = &remote{host: host, transport: transport, admin: p.b}
-	p.must(p.a.Create(t.Context(), "/api/v1/nodes", virtualNode(), nil))
-	p.must(p.a.Patch(t.Context(), nodesPath+barnNode+"/status", "", types.MergePatchType, marshal(t, map[string]any{"status": virtualNode().Status}), nil))
-	p.must(p.b.Patch(t.Context(), "/api/v1/nodes/b/status", "", types.MergePatchType,
-		[]byte(`{"status":{"capacity":{"pods":"1000"},"allocatable":{"pods":"1000"}}}`), nil))
-	for _, k := range []*kube.Client{p.a, p.b} {
-		bedtest.Within(t, "the default service account", func() error {
-			return k.Get(t.Context(), "/api/v1/namespaces/default/serviceaccounts/default", nil)
-		})
+	a := admin(t, kubes[0])
+	must(t, a.Create(t.Context(), "/api/v1/nodes", virtualNode(), nil))
+	must(t, a.Patch(t.Context(), nodesPath+barnNode+"/status", "", types.MergePatchType, marshal(t, map[string]any{"status": virtualNode().Status}), nil))
+	var out []*pair
+	for _, kubeB := range kubes[1:] {
+		p := &pair{t: t, kubeA: kubes[0], kubeB: kubeB, a: a, b: admin(t, kubeB)}
+		transport, err := rest.TransportFor(kubeB.RESTConfig())
+		must(t, err)
+		host, err := url.Parse(kubeB.RESTConfig().Host)
+		must(t, err)
+		p.remote = &remote{host: host, transport: transport, admin: p.b}
+		must(t, p.b.Patch(t.Context(), nodesPath+kubeB.Host.Name+"/status", "", types.MergePatchType,
+			[]byte(`{"status":{"capacity":{"pods":"1000"},"allocatable":{"pods":"1000"}}}`), nil))
+		for _, k := range []*kube.Client{p.a, p.b} {
+			bedtest.Within(t, "the default service account", func() error {
+				return k.Get(t.Context(), "/api/v1/namespaces/default/serviceaccounts/default", nil)
+			})
+		}
+		out = append(out, p)
 	}
-	return p
+	return out
 }
 
 // virtualNode is the virtual node.
@@ -317,12 +323,4 @@ func (p *pair) list(c *kube.Client, namespace string) []corev1.Pod {
 	var out corev1.PodList
 	p.must(c.Get(p.t.Context(), "/api/v1/namespaces/"+namespace+"/pods", &out))
 	return out.Items
-}
-
-func median(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return d[len(d)/2]
 }

@@ -17,15 +17,18 @@ import (
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 
-// TestOffload goes through the life of pods and Services on one pair of clusters, of which the
-// consumer is dual-stack: those take longer to start than the tests.
+// TestOffload goes through the life of pods and Services between a consumer, which is dual-stack, and its provider, or another one
+// that is dual-stack, too: clusters take longer to start than the tests.
 func TestOffload(t *testing.T) {
 	t.Parallel()
-	p := pairOf(t, bothRanges(), nil)
-	t.Run("reflection", func(t *testing.T) { reflection(p.with(t)) })
-	p.leave("square")
+	pairs := startPairs(t, bothRanges(), nil, bothRanges())
+	p, dual := pairs[0], pairs[1]
+	t.Run("reflection in both families", func(t *testing.T) { reflectionInBothFamilies(dual.with(t)) })
+	dual.leave("families")
 	t.Run("reflection in IPv4", func(t *testing.T) { reflectionInIPv4(p.with(t)) })
 	p.leave("families")
+	t.Run("reflection", func(t *testing.T) { reflection(p.with(t)) })
+	p.leave("square")
 	t.Run("by hand", func(t *testing.T) { byHand(p.sub(t, "shop")) })
 	t.Run("refused", func(t *testing.T) { refusedPods(p.sub(t, "misfits")) })
 	p.kubelet()
