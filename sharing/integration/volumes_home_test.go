@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -196,16 +195,6 @@ func (s *storing) end(name string) {
 	if err := s.a.Delete(s.t.Context(), podPath("shop", name), metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
 		s.t.Fatal(err)
 	}
-}
-
-// TestVolumesAtHome goes through what becomes of claims whose first pod runs in this cluster, on one pair of clusters.
-func TestVolumesAtHome(t *testing.T) {
-	t.Parallel()
-	s := startStoring(t)
-	d := s.startDisks()
-	t.Run("life", func(t *testing.T) { claimsAtHome(s.sub(t), d) })
-	d.refuses.Store(false)
-	t.Run("killed", func(t *testing.T) { killedAtHome(s.sub(t), d) })
 }
 
 // claimsAtHome: a claim whose first pod runs in this cluster has an ordinary volume of the default

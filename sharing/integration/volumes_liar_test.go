@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
@@ -127,4 +128,10 @@ func claimsOfALiar(s *storing) {
 		}
 		return fmt.Errorf("not among %d events", len(events.Items))
 	})
+
+	// What it denies to have, it need not give back.
+	s.end("db")
+	s.must(s.a.Delete(ctx, claimsPath+"data", metav1.DeleteOptions{}))
+	awaitGone(t, s.kubeA, claimsPath+"data")
+	awaitGone(t, s.kubeA, volumesPath+claim.Spec.VolumeName)
 }

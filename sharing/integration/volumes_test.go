@@ -156,14 +156,19 @@ func (s *storing) copies(namespace string) []corev1.PersistentVolumeClaim {
 	return list.Items
 }
 
-// TestVolumes goes through what becomes of claims at a provider, on one pair of clusters. Each leaves no claims to the next.
+// TestVolumes goes through what becomes of claims at a provider, and then of those whose first pod runs in this cluster, on one
+// pair of clusters. Each leaves no claims to the next.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	s := startStoring(t)
 	t.Run("kept", func(t *testing.T) { keptClaims(s.sub(t)) })
 	t.Run("grow", func(t *testing.T) { growingClaims(s.sub(t)) })
-	t.Run("killed", func(t *testing.T) { killedClaims(s.sub(t)) })
 	t.Run("liar", func(t *testing.T) { claimsOfALiar(s.sub(t)) })
+	t.Run("killed", func(t *testing.T) { killedClaims(s.sub(t)) })
+	d := s.startDisks()
+	t.Run("at home", func(t *testing.T) { claimsAtHome(s.sub(t), d) })
+	d.refuses.Store(false)
+	t.Run("killed at home", func(t *testing.T) { killedAtHome(s.sub(t), d) })
 }
 
 // keptClaims: the scheduler places a pod with a claim on a virtual node, the claim is kept at
