@@ -28,7 +28,7 @@ func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", "[discovery]\ncheck_interval = \"1s\"\n")
 	finds(t, x.report(), "agent-stopped", "kubeconfig-missing")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
 	kube := x.host.StartKube(ctx)
 	finds(t, x.report(), "agent-stopped", "crds-missing")
@@ -49,6 +49,7 @@ func TestKubernetes(t *testing.T) {
 	finds(t, r, "agent-stopped", "no-network-policies")
 	says(t, r, "network-policies", "alder")
 	kubectl("annotate", "node", "--all", "k3s.io/node-args-")
+	storage(ctx, t, x, kube)
 	// Another version of one definition, one that is gone, and another Liqo.
 	kubectl("patch", "crd", "foreignclusters.discovery.liqo.io", "--type=json",
 		`-p=[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status"}]`)

@@ -54,13 +54,9 @@ volumeBindingMode: WaitForFirstConsumer
 `
 )
 
-func TestStorage(t *testing.T) {
-	t.Parallel()
+// storage is about a cluster that offers storage, or has some at a provider. It ends with neither.
+func storage(ctx context.Context, t *testing.T, x *box, kube *bed.Kube) {
 	const offers = "[sharing]\nstorage = \"1Gi\"\n"
-	x := newBox(t, bed.New(t), "alder", "10.77.0.1", offers)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
-	defer cancel()
-	kube := x.host.StartKube(ctx)
 	apply := func(manifests string) {
 		t.Helper()
 		if err := kube.Apply(ctx, manifests); err != nil {
@@ -73,8 +69,8 @@ func TestStorage(t *testing.T) {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 		}
 	}
-	x.definitions(ctx, kube)
 	x.eventually("Advertisements are served", func() error { _, err := kube.Kubectl(ctx, "get", "advertisements"); return err })
+	x.host.WriteFile(configPath, offers)
 	r := x.report()
 	finds(t, r, "agent-stopped", "storage-no-class")
 	says(t, r, "storage", "this cluster has no default storage class")
@@ -106,4 +102,5 @@ func TestStorage(t *testing.T) {
 	finds(t, x.report(), "agent-stopped", "storage-class-missing")
 	apply("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: liqo}\nprovisioner: example.com/now\n")
 	finds(t, x.report(), "agent-stopped", "storage-class-taken")
+	kubectl("delete", "storageclasses,advertisements", "--all")
 }
