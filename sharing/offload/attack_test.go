@@ -20,11 +20,13 @@ import (
 // bound. Beyond that it is not listened to any more, and the reason is known.
 func TestAttackProviderThatSaysTooMuch(t *testing.T) {
 	const (
-		enough = 8 << 20  // bytes that it says, of more than maxKept objects
-		most   = 96 << 20 // bytes that may be in use then
-		calm   = "it goes on, in bounded memory"
-		over   = "it is not listened to any more, in bounded memory"
+		calm = "it goes on, in bounded memory"
+		over = "it is not listened to any more, in bounded memory"
 	)
+	// A twentieth of the usual limits shows the same.
+	few := limits{objects: maxKept / 20, bytes: maxTheirs / 20, list: maxListed / 20, object: maxTold / 20, keys: maxQueued / 20}
+	enough, pieces := int(few.bytes)*5/4, few.objects*5/4 // that it says
+	const most = 12 << 20                                 // bytes that may be in use then
 	local := podHere("web")
 	event := func(i int, pod, filler string) string {
 		return fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":"e%d","namespace":"guest-shop","uid":"e%d","resourceVersion":"%d","labels":{"a":%q}},`+
@@ -50,12 +52,16 @@ func TestAttackProviderThatSaysTooMuch(t *testing.T) {
 		{"a pod of ever more containers", over, "pods", false, `{"items":[{"spec":{"containers":[`, func(int) string { return `{},` }},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			var said atomic.Int64
-			finished := make(chan struct{})
+			var said atomic.Bool
+			taken := make(chan struct{}) // it asks again, after all that was said
 			var once sync.Once
-			n := between(t, func(w http.ResponseWriter, r *http.Request) {
+			here := &localServer{namespaces: []string{"shop"}, pods: []*corev1.Pod{local}, config: func(c *Config) { c.limits = few }}
+			n := join(t, here, &far{}, func(w http.ResponseWriter, r *http.Request) {
 				resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-				if resource != tt.resource || (r.URL.Query().Get("watch") != "") != tt.watch || r.URL.Query().Get("sendInitialEvents") != "" {
+				if resource == tt.resource && said.Load() {
+					once.Do(func() { close(taken) })
+				}
+				if resource != tt.resource || (r.URL.Query().Get("watch") != "") != tt.watch || r.URL.Query().Get("sendInitialEvents") != "" || said.Load() {
 					var items []any
 					if resource == "pods" {
 						items = append(items, copyThere(local, "1", corev1.PodRunning))
@@ -66,35 +72,31 @@ func TestAttackProviderThatSaysTooMuch(t *testing.T) {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, tt.begin)
 				var text strings.Builder
-				for i := 0; !tt.watch || said.Load() < enough; {
+				for i, bytes := 0, 0; bytes < enough && (tt.want == over || i < pieces); bytes += text.Len() {
 					text.Reset()
 					for text.Len() < 64<<10 {
 						text.WriteString(tt.piece(i))
 						i++
 					}
-					k, err := io.WriteString(w, text.String())
-					said.Add(int64(k))
-					if err != nil {
+					if _, err := io.WriteString(w, text.String()); err != nil {
 						return
 					}
 				}
-				w.(http.Flusher).Flush()
-				once.Do(func() { close(finished) })
-				<-r.Context().Done()
-			}, local)
-			end := finished
-			if tt.want == over {
-				end = nil
-			}
+				said.Store(true)
+			})
 			got := calm
 			select {
 			case <-n.told:
-				if got = over; n.Excess(farID) == nil {
-					t.Error("no reason is given")
+				got = over
+			case <-taken:
+				if n.Excess(farID) != nil {
+					got = over
 				}
-			case <-end:
 			case <-time.After(hang):
 				t.Fatal("nothing comes of it")
+			}
+			if got == over && n.Excess(farID) == nil {
+				t.Error("no reason is given")
 			}
 			for deadline := time.Now().Add(hang); got == calm && n.keeps() > 100; {
 				if time.Sleep(time.Millisecond); time.Now().After(deadline) {

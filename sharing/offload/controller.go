@@ -30,6 +30,13 @@ const (
 	maxQueued = 20_000   // keys in a queue that it can fill with names of its choice
 )
 
+// limits are those of pods and events that differ in tests.
+type limits struct {
+	objects      int
+	bytes, list  int64
+	object, keys int
+}
+
 const (
 	// retryFirst and retryMax bound the backoff after a failure; refusedFirst and
 	// refusedMax the one after a refusal, when only a change at the provider helps, which
@@ -93,7 +100,7 @@ func newController(s *session, p Provider) *controller {
 		denied: make(map[string]*workload.Refusal), tokens: make(map[types.UID]bool),
 		pace: newPace(),
 		bounds: &kube.Bounds{
-			Objects: maxKept, Bytes: maxTheirs, List: maxListed, Object: maxTold,
+			Objects: s.o.cfg.limits.objects, Bytes: s.o.cfg.limits.bytes, List: s.o.cfg.limits.list, Object: s.o.cfg.limits.object,
 			Changed: func() { s.o.cfg.Exceeded(p.ID) },
 		},
 	}

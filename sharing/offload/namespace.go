@@ -272,7 +272,7 @@ func (pc *controller) open(ctx context.Context, origin, name string) error {
 			return e.InvolvedObject.Kind == "Pod" && pc.pods.Get(origin, e.InvolvedObject.Name) != nil
 		},
 		Changed: func(_, after *workload.EventCopy) {
-			if after != nil && pc.events.Len() < maxQueued {
+			if after != nil && pc.events.Len() < pc.s.o.cfg.limits.keys {
 				pc.events.Add(key{anEvent, origin, after.Name})
 			}
 		},

@@ -82,6 +82,8 @@ type Config struct {
 	Mounted func(namespace string, claims []string)
 	Logger  *slog.Logger
 	Now     func() time.Time // time.Now if nil
+
+	limits limits // the usual ones if zero
 }
 
 // Counts counts the pods that are bound to a provider's node, by state.
@@ -154,6 +156,9 @@ func New(cfg Config) *Offload {
 	}
 	if cfg.Mounted == nil {
 		cfg.Mounted = func(string, []string) {}
+	}
+	if cfg.limits == (limits{}) {
+		cfg.limits = limits{objects: maxKept, bytes: maxTheirs, list: maxListed, object: maxTold, keys: maxQueued}
 	}
 	return &Offload{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
 }

@@ -18,7 +18,7 @@ import (
 
 // TestStraysOfBefore: pods at a provider whose pods here were deleted while there was no agent are all deleted by the one that starts.
 func TestStraysOfBefore(t *testing.T) {
-	const strays = 1500
+	const strays = 600
 	local := podHere("web")
 	var mu sync.Mutex
 	deleted := make(map[string]bool)
