@@ -8,12 +8,14 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/peer"
@@ -36,6 +38,7 @@ type fake struct {
 	annotations int
 	writes      []string             // method and path of every change
 	leases      map[string]time.Time // when each was renewed last
+	heartbeat   time.Duration        // the agent's setting
 	// inherited are the Leases that the running agent has not renewed. They go with their nodes, by
 	// garbage collection: the agent may not even have seen the node.
 	inherited map[string]bool
@@ -54,7 +57,7 @@ type watcher struct {
 
 func newFake() *fake {
 	return &fake{objects: make(map[string]map[string]any), removed: make(map[string]map[string]any), watchers: make(map[*watcher]bool), blocked: make(map[string]bool), leases: make(map[string]time.Time),
-		inherited: make(map[string]bool), names: make(map[peer.ClusterID]string)}
+		inherited: make(map[string]bool), names: make(map[peer.ClusterID]string), heartbeat: heartbeat}
 }
 
 // NodeName implements Names.
@@ -293,17 +296,8 @@ func (f *fake) store(path string, o map[string]any) {
 	}
 }
 
-func clone(o map[string]any) map[string]any {
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	var out map[string]any
-	if err := json.Unmarshal(text, &out); err != nil {
-		panic(err)
-	}
-	return out
-}
+// clone copies an object that is as JSON decodes it.
+func clone(o map[string]any) map[string]any { return runtime.DeepCopyJSON(o) }
 
 // do does what is no list or watch.
 func (f *fake) do(r *http.Request, collection, name, subresource string, body []byte) (int, map[string]any) {
@@ -374,7 +368,7 @@ func (f *fake) do(r *http.Request, collection, name, subresource string, body []
 		}
 		mergeInto(o, in)
 	}
-	if before := f.objects[path]; string(mustMarshal(before)) == string(mustMarshal(o)) {
+	if reflect.DeepEqual(f.objects[path], o) {
 		return 200, o
 	}
 	f.note(r.Method, path)
@@ -392,7 +386,11 @@ func mustMarshal(o any) []byte {
 
 // create stores a new object. f.mu is held.
 func (f *fake) create(path string, o map[string]any) map[string]any {
-	o = clone(o)
+	var made map[string]any
+	if err := json.Unmarshal(mustMarshal(o), &made); err != nil {
+		panic(err)
+	}
+	o = made
 	sub(o, "metadata")["uid"] = fmt.Sprintf("uid-%d", f.version+1)
 	f.store(path, o)
 	return clone(o)
