@@ -52,7 +52,9 @@ func (x *box) shell(lines string) {
 }
 
 func (x *box) domain(name string) (control.Domain, error) {
-	all, err := cliJSON[[]control.Domain](x, "domains", "list")
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	all, err := x.asks.Domains(ctx)
 	if err != nil {
 		return control.Domain{}, err
 	}

@@ -5,12 +5,12 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor"
 )
 
@@ -83,9 +83,9 @@ func TestDoctor(t *testing.T) {
 	}
 	forwarding("1") // as Kubernetes has it where there are containers
 	p.a.eventually("the networks are connected", func() error {
-		out, err := p.a.tryShell("liqo-agent network list -o json")
-		if err == nil && !strings.Contains(out, `"state": "Connected"`) {
-			err = errors.New(out)
+		network, err := p.a.asks.Network(t.Context())
+		if err == nil && (len(network.Peers) != 1 || network.Peers[0].State != control.NetworkConnected) {
+			err = fmt.Errorf("%+v", network)
 		}
 		return err
 	})

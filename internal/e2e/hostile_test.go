@@ -148,7 +148,7 @@ func TestFlood(t *testing.T) {
 	calms(t, barn.agent)
 	var events []control.Event
 	barn.eventually("both neighbours are in the history", func() (err error) { // what happened is stored a moment later
-		if events, err = cliJSON[[]control.Event](barn, "peers", "history"); err == nil && len(events) < 2 {
+		if events, err = barn.asks.History(t.Context(), "", time.Time{}, 0); err == nil && len(events) < 2 {
 			err = fmt.Errorf("%+v", events)
 		}
 		return err
@@ -263,7 +263,7 @@ func TestForgery(t *testing.T) {
 	// What happened is stored a moment later, in order: with the end, all that there was before is in the history.
 	var events []control.Event
 	barn.eventually("the history tells of the end", func() (err error) {
-		if events, err = cliJSON[[]control.Event](barn, "peers", "history", millID); err == nil && (len(events) == 0 || events[len(events)-1].Kind != "lost") {
+		if events, err = barn.asks.History(t.Context(), millID, time.Time{}, 0); err == nil && (len(events) == 0 || events[len(events)-1].Kind != "lost") {
 			err = fmt.Errorf("%+v", events)
 		}
 		return err

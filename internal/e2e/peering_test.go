@@ -179,10 +179,11 @@ func TestPeering(t *testing.T) {
 		a.setJoin(p.bID, false)
 		b.gone(prPath + "/" + p.aID)
 		a.eventually("it is remembered", func() error {
-			if got := a.peerJSON(p.bID).Preferences.AutoConnect; got != control.No {
-				return fmt.Errorf("auto-connect %s", got)
+			got, err := a.peer(p.bID)
+			if err == nil && got.Preferences.AutoConnect != control.No {
+				err = fmt.Errorf("auto-connect %s", got.Preferences.AutoConnect)
 			}
-			return nil
+			return err
 		})
 		a.awaitStatus("is no longer joined", p.bID, outgoing(false))
 		a.gone(advPath + "/" + p.bID)

@@ -153,9 +153,9 @@ func TestResetInterrupted(t *testing.T) {
 	}
 	p.a.start()
 	p.a.eventually("the reset ends by itself", func() error {
-		r, err := p.a.resetState()
-		if err == nil && r != control.ResetDone {
-			err = errors.New(r)
+		r, err := p.a.asks.ResetState(t.Context())
+		if err == nil && r.Phase != control.ResetDone {
+			err = errors.New(r.Phase)
 		}
 		return err
 	})
@@ -189,15 +189,4 @@ func (x *box) reset(args ...string) control.Reset {
 		x.t.Fatalf("%s: reset: %+v, %v", x.host.Name, done, err)
 	}
 	return done
-}
-
-// resetState is the phase of the last reset.
-func (x *box) resetState() (string, error) {
-	out, err := x.host.Run(x.t.Context(), "curl", "-sf", "--unix-socket", "/run/liqo-agent/agent.sock", "http://x/v1/reset")
-	for _, phase := range []string{control.ResetDone, control.ResetClearing, control.ResetParting, control.ResetNone} {
-		if strings.Contains(out, `"phase":"`+phase+`"`) {
-			return phase, err
-		}
-	}
-	return out, err
 }

@@ -31,7 +31,7 @@ func TestKilledInACrowd(t *testing.T) {
 	barn.start("--kubeconfig", "none")
 	id := barn.id()
 	known := func() int {
-		peers, err := cliJSON[[]control.Peer](barn, "peers", "list", "--all")
+		peers, err := barn.asks.Peers(t.Context(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestKilledInACrowd(t *testing.T) {
 	})
 	// They are stored a moment after they are known, each together with the event that tells of it.
 	barn.eventually("all are stored", func() error {
-		events, err := cliJSON[[]control.Event](barn, "peers", "history", "--limit", "0")
+		events, err := barn.asks.History(t.Context(), "", time.Time{}, 0)
 		stored := make(map[string]bool)
 		for _, e := range events {
 			if e.Kind == "appeared" {
@@ -130,7 +130,7 @@ func TestFullDisk(t *testing.T) {
 	n := 0
 	barn.eventually("the full disk is reported", func() error {
 		n++
-		if _, err := barn.cli("peers", "alias", millID, fmt.Sprintf("mill-%d", n)); err != nil && !strings.Contains(err.Error(), "full") {
+		if _, err := barn.asks.SetAlias(t.Context(), millID, fmt.Sprintf("mill-%d", n)); err != nil && !strings.Contains(err.Error(), "full") {
 			return err
 		}
 		if problem() == "" {

@@ -51,10 +51,11 @@ func TestPeeringSurvives(t *testing.T) {
 		p.works()
 		p.same(before)
 		p.a.eventually("the consumer calls the new port", func() error {
-			if url := p.a.peerJSON(p.bID).URL; !strings.HasSuffix(url, ":7447") {
-				return fmt.Errorf("it calls %s", url)
+			q, err := p.a.peer(p.bID)
+			if err == nil && !strings.HasSuffix(q.URL, ":7447") {
+				err = fmt.Errorf("it calls %s", q.URL)
 			}
-			return nil
+			return err
 		})
 	})
 	t.Run("a key rotates", func(t *testing.T) {
@@ -74,10 +75,11 @@ func TestPeeringSurvives(t *testing.T) {
 			})
 			now := x.mustStatus().Identity.Fingerprint
 			other.eventually("the peer follows", func() error {
-				if got := other.peerJSON(x.id()); got.Trust.Fingerprint != now || got.Fingerprint != now {
-					return fmt.Errorf("trusts %s, sees %s, the new key is %s", got.Trust.Fingerprint, got.Fingerprint, now)
+				got, err := other.peer(x.id())
+				if err == nil && (got.Trust.Fingerprint != now || got.Fingerprint != now) {
+					err = fmt.Errorf("trusts %s, sees %s, the new key is %s", got.Trust.Fingerprint, got.Fingerprint, now)
 				}
-				return nil
+				return err
 			})
 			p.works()
 			p.same(before)

@@ -81,7 +81,7 @@ func TestInvite(t *testing.T) {
 	// Somebody who got hold of the token afterwards.
 	c.mustCLI("peers", "connect", "--token", made.Token, "--no-wait")
 	p.b.eventually("the replay is seen, and waits like any stranger", func() error {
-		requests, err := cliJSON[[]control.Request](p.b, "peers", "requests")
+		requests, err := p.b.asks.Requests(t.Context())
 		if err != nil || !slices.ContainsFunc(requests, func(r control.Request) bool { return r.ID == c.id() }) {
 			return fmt.Errorf("requests %+v %v", requests, err)
 		}
@@ -171,10 +171,11 @@ func TestFleet(t *testing.T) {
 	p.a.configure("[discovery]\nlost_after = \"15m\"\n")
 	p.a.reload()
 	p.a.eventually("the trust is void", func() error {
-		if got := p.a.peerJSON(p.bID).Trust.Mode; got != control.UnknownTrust {
-			return fmt.Errorf("trust %s", got)
+		got, err := p.a.peer(p.bID)
+		if err == nil && got.Trust.Mode != control.UnknownTrust {
+			err = fmt.Errorf("trust %s", got.Trust.Mode)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -274,10 +275,11 @@ func TestStaticPeers(t *testing.T) {
 	p.a.configure(dark)
 	p.a.start()
 	p.a.eventually("the trust is void", func() error {
-		if got := p.a.peerJSON(p.bID).Trust.Mode; got != control.UnknownTrust {
-			return fmt.Errorf("trust %s", got)
+		got, err := p.a.peer(p.bID)
+		if err == nil && got.Trust.Mode != control.UnknownTrust {
+			err = fmt.Errorf("trust %s", got.Trust.Mode)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -307,7 +309,7 @@ func TestSystemRoots(t *testing.T) {
 	p.b.start()
 	p.a.mustCLI("peers", "connect", "https://birch.example.com:6447", "--no-wait")
 	p.b.eventually("the question is seen", func() error {
-		requests, err := cliJSON[[]control.Request](p.b, "peers", "requests")
+		requests, err := p.b.asks.Requests(t.Context())
 		if err == nil && len(requests) == 0 {
 			err = errors.New("no requests")
 		}

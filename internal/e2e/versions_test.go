@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 )
@@ -26,7 +25,7 @@ func TestVersionsMeet(t *testing.T) {
 		t.Helper()
 		// The peering may work again before its owner has looked at the peer anew.
 		x.eventually(x.host.Name+" says what the other one speaks", func() error {
-			if p, err := cliJSON[control.Peer](x, "peers", "show", id); err != nil || p.Version != version {
+			if p, err := x.peer(id); err != nil || p.Version != version {
 				return errors.Join(err, fmt.Errorf("version %s, not %s", p.Version, version))
 			}
 			return nil
