@@ -72,10 +72,8 @@ func said(r doctor.Report, check string) string {
 	return strings.Join(out, "\n")
 }
 
-func TestDoctor(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	p.join()
+// examined has the doctor look at A, while it is healthy and while something drops its packets.
+func (p *pair) examined(t *testing.T) {
 	forwarding := func(on string) {
 		if _, err := p.a.host.Run(t.Context(), "sysctl", "-w", "net.ipv4.ip_forward="+on); err != nil {
 			t.Fatal(err)

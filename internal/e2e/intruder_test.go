@@ -86,13 +86,20 @@ func (c *caller) call(method, path string, header http.Header, body []byte) (int
 	return resp.StatusCode, string(text)
 }
 
-// A peer that is let in, with all that its own key allows, reaches its own
-// request and its own offer at a real API server, and nothing else.
-func TestPeerReachesOnlyItsOwn(t *testing.T) {
+// Beside a peering are a peer that wants more than is its own, strangers, and one who sits in a peer's place.
+func TestIntruders(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	p.works()
+	t.Run("a peer reaches only its own", p.reachesOnlyItsOwn)
+	t.Run("strangers may ask", p.strangersMayAsk)
+	t.Run("an impostor at the peer's address", p.impersonated)
+}
+
+// A peer that is let in, with all that its own key allows, reaches its own
+// request and its own offer at a real API server, and nothing else.
+func (p *pair) reachesOnlyItsOwn(t *testing.T) {
 	// What there is to steal: another peer's objects, and a Secret.
 	p.b.kubectl("create", "secret", "generic", "treasure", "-n", "default", "--from-literal", "x=gold")
 	c := newCaller(t, p.a.host, keyOf(t, p.a), p.aID, p.b.addr)
@@ -176,10 +183,7 @@ func TestPeerReachesOnlyItsOwn(t *testing.T) {
 }
 
 // Who is not trusted gets no further than to ask.
-func TestStrangersMayAsk(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	p.join()
+func (p *pair) strangersMayAsk(t *testing.T) {
 	own, err := trust.LoadOrCreateKey(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -229,10 +233,7 @@ func TestStrangersMayAsk(t *testing.T) {
 
 // Somebody with another key sits at the address of a joined peer, and multicasts
 // in its name. Nothing is said to him, and the peering stands.
-func TestImpostorAtThePeersAddress(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	p.join()
+func (p *pair) impersonated(t *testing.T) {
 	before := p.objects()
 	p.b.host.Link("eth0").Unplug()
 	p.a.awaitStatus("notices that the peer is away", p.bID, func(fc *api.ForeignCluster) error {
@@ -342,17 +343,9 @@ func (i *impostor) leave() {
 
 // A flood of connections does not keep a peer out.
 func TestFloodBesideAPeering(t *testing.T) {
-	b := bed.New(t)
-	boxes := newClusters(t, b, "alder", "birch")
-	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
-	for _, x := range boxes {
-		x.start()
-	}
-	p.aID, p.bID = p.a.id(), p.b.id()
-	p.a.awaitFC("appears", p.bID, reachable)
-	p.b.awaitFC("appears", p.aID, reachable)
+	p := newPair(t, "")
 	p.join()
-	flooder := b.AddHost("flooder", "10.77.0.200/24")
+	flooder := p.bed.AddHost("flooder", "10.77.0.200/24")
 	const total, atOnce = 10_000, 200
 	slots := make(chan struct{}, atOnce)
 	ctx, cancel := context.WithCancel(t.Context())

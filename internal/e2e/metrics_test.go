@@ -177,6 +177,7 @@ func TestMetrics(t *testing.T) {
 	})
 	p.profiles()
 	p.port(port)
+	t.Run("doctor", p.examined)
 
 	p.b.stop()
 	p.a.measures("the neighbour is gone", map[string]float64{

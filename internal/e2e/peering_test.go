@@ -3,14 +3,18 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
 )
 
 // Two strangers become peers: each person compares the code once, and from then
@@ -284,6 +288,38 @@ func TestPeering(t *testing.T) {
 		})
 		b.mustCLI("peers", "unblock", p.aID)
 		b.mustCLI("peers", "accept", p.aID)
+		p.works()
+	})
+
+	t.Run("a command that is interrupted leaves things as they are", func(t *testing.T) {
+		for x, id := range map[*box]string{a: p.bID, b: p.aID} {
+			x.mustCLI("peers", "forget", id, "--yes")
+		}
+		b.gone(prPath + "/" + p.aID)
+		a.awaitFC("is there as a stranger", p.bID, reachable)
+		a.awaitPeer(p.bID, "Present")
+		b.awaitPeer(p.aID, "Present")
+		connect := a.host.Start(bed.Cmd{Name: "connect", Args: []string{a.bin, "peers", "connect", p.bID, "--yes"}})
+		a.awaitStatus("waits for a person", p.bID, func(fc *api.ForeignCluster) error {
+			return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		// The command may hear of it last.
+		if err := connect.WaitLog(ctx, "INFO"); err != nil {
+			t.Fatal(err)
+		}
+		if err := connect.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		err := connect.Wait(ctx)
+		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(130)) {
+			t.Errorf("it ended with %v", err)
+		}
+		if log := connect.Log(); !strings.Contains(log, "peers disconnect") {
+			t.Errorf("it does not say how to undo it:\n%s", log)
+		}
+		b.mustCLI("peers", "accept", p.aID, "--yes")
 		p.works()
 	})
 }

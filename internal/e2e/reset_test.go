@@ -16,11 +16,9 @@ import (
 	"liqo.io/agent/kube/conn"
 )
 
-// Two boxes that share are backed up, one is reset and is gone for the other in
-// order; with its backup it is back as if nothing had happened.
-func TestBackupResetRestore(t *testing.T) {
-	t.Parallel()
-	p := newSharingPair(t, "")
+// backedUp has a consumer backed up and reset, so that it is gone for its provider in order; with its backup it is back as if nothing
+// had happened.
+func (p *pair) backedUp(t *testing.T) {
 	p.a.apply(deployment("web", 1, p.b.asNode(), ""))
 	p.settled(1)
 
@@ -88,97 +86,95 @@ func noProblems(boxes ...*box) {
 	}
 }
 
-// A provider that is reset goes on as a fresh agent. With its old identity its
-// consumer is a stranger to it; with a new one, both are to each other, and nobody
-// sees a conflict.
-func TestResetProvider(t *testing.T) {
+// A reset that is killed goes on with the next start; one without an agent clears what it can reach. A provider that is reset goes
+// on as a fresh agent: with its old identity its consumer is a stranger to it, with a new one both are to each other, and nobody sees
+// a conflict.
+func TestReset(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "")
 	p.join()
-	st := p.b.mustStatus().Identity
-
-	done := p.b.reset()
-	if done.ClusterID != p.bID || len(done.Peers) != 1 || done.Peers[0].State != control.ResetPeerTold || len(done.Failed) > 0 {
-		t.Errorf("%+v", done)
-	}
-	p.a.awaitStatus("ended by its side", p.bID, outgoing(false))
-	if after := p.b.mustStatus().Identity; after.ClusterID != p.bID || after.Fingerprint != st.Fingerprint {
-		t.Errorf("the identity was to stay: %+v, was %+v", after, st)
-	}
-	stranger := p.b.awaitPeer(p.aID, "Present")
-	if stranger.Trust.Fingerprint != "" || stranger.Preferences.AutoAccept == control.Yes {
-		t.Errorf("something is remembered: %+v %+v", stranger.Trust, stranger.Preferences)
-	}
-
-	done = p.b.reset("--identity")
-	newID := p.b.id()
-	if newID == p.bID || newID != done.ClusterID {
-		t.Errorf("ID %s, was %s, the reset said %s", newID, p.bID, done.ClusterID)
-	}
-	if after := p.b.mustStatus().Identity; after.Fingerprint == st.Fingerprint {
-		t.Error("the key stayed")
-	}
-	p.b.eventually("the API server follows", func() error {
-		cm, _, err := get[struct{ Data map[string]string }](p.b, "/api/v1/namespaces/liqo/configmaps/cluster-id")
-		if err == nil && cm.Data["CLUSTER_ID"] != newID {
-			err = fmt.Errorf("it says %v", cm.Data)
+	t.Run("killed", func(t *testing.T) {
+		dir := filepath.Dir(statePath)
+		begun := make(chan error, 1)
+		go func() { _, err := p.a.cli("reset", "--yes"); begun <- err }()
+		p.a.eventually("a reset is under way", func() error {
+			_, err := os.Stat(p.a.host.Path(dir + "/reset.pending")) // by no program, which might take longer than the reset
+			return err
+		})
+		if err := p.a.agent.Kill(); err != nil {
+			t.Fatal(err)
 		}
-		return err
-	})
-	p.a.awaitPeer(newID, "Present")
-	p.a.awaitPeer(p.bID, "Lost")
-	noProblems(p.a, p.b)
-	p.b.stop()
-	p.b.start()
-	if id := p.b.id(); id != newID {
-		t.Errorf("after a restart it is %s, was %s", id, newID)
-	}
-}
-
-// A reset that is killed goes on with the next start; one without an agent clears
-// what it can reach.
-func TestResetInterrupted(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	p.join()
-	dir := filepath.Dir(statePath)
-	begun := make(chan error, 1)
-	go func() { _, err := p.a.cli("reset", "--yes"); begun <- err }()
-	p.a.eventually("a reset is under way", func() error {
-		_, err := os.Stat(p.a.host.Path(dir + "/reset.pending")) // by no program, which might take longer than the reset
-		return err
-	})
-	if err := p.a.agent.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	p.a.start()
-	p.a.eventually("the reset ends by itself", func() error {
-		r, err := p.a.asks.ResetState(t.Context())
-		if err == nil && r.Phase != control.ResetDone {
-			err = errors.New(r.Phase)
+		p.a.start()
+		p.a.eventually("the reset ends by itself", func() error {
+			r, err := p.a.asks.ResetState(t.Context())
+			if err == nil && r.Phase != control.ResetDone {
+				err = errors.New(r.Phase)
+			}
+			return err
+		})
+		<-begun
+		p.b.gone(prPath + "/" + p.aID)
+		if known := p.a.awaitPeer(p.bID, "Present"); known.Trust.Fingerprint != "" {
+			t.Errorf("trust is remembered: %+v", known.Trust)
 		}
-		return err
+		p.b.awaitStatus("nothing is shared", p.aID, incoming(false))
 	})
-	<-begun
-	p.b.gone(prPath + "/" + p.aID)
-	if known := p.a.awaitPeer(p.bID, "Present"); known.Trust.Fingerprint != "" {
-		t.Errorf("trust is remembered: %+v", known.Trust)
-	}
-	p.b.awaitStatus("nothing is shared", p.aID, incoming(false))
+	t.Run("without an agent", func(t *testing.T) {
+		p.b.stop()
+		out := p.b.mustCLI("reset", "--yes", "--all", "--crds", "--kubeconfig", conn.K3sKubeconfig, "-o", "json")
+		if !strings.Contains(out, `"phase": "done"`) || strings.Contains(out, `"failed": [`+"\n    \"") {
+			t.Errorf("%s", out)
+		}
+		for _, m := range api.CRDs() {
+			p.b.gone("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + m.Name)
+		}
+		p.b.start()
+		if id := p.b.id(); id != p.bID {
+			t.Errorf("ID %s, was %s", id, p.bID)
+		}
+		p.b.awaitFC("appears again", p.aID, reachable)
+	})
+	t.Run("a provider", func(t *testing.T) {
+		p.join()
+		st := p.b.mustStatus().Identity
 
-	p.b.stop()
-	out := p.b.mustCLI("reset", "--yes", "--all", "--crds", "--kubeconfig", conn.K3sKubeconfig, "-o", "json")
-	if !strings.Contains(out, `"phase": "done"`) || strings.Contains(out, `"failed": [`+"\n    \"") {
-		t.Errorf("%s", out)
-	}
-	for _, m := range api.CRDs() {
-		p.b.gone("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + m.Name)
-	}
-	p.b.start()
-	if id := p.b.id(); id != p.bID {
-		t.Errorf("ID %s, was %s", id, p.bID)
-	}
-	p.b.awaitFC("appears again", p.aID, reachable)
+		done := p.b.reset()
+		if done.ClusterID != p.bID || len(done.Peers) != 1 || done.Peers[0].State != control.ResetPeerTold || len(done.Failed) > 0 {
+			t.Errorf("%+v", done)
+		}
+		p.a.awaitStatus("ended by its side", p.bID, outgoing(false))
+		if after := p.b.mustStatus().Identity; after.ClusterID != p.bID || after.Fingerprint != st.Fingerprint {
+			t.Errorf("the identity was to stay: %+v, was %+v", after, st)
+		}
+		stranger := p.b.awaitPeer(p.aID, "Present")
+		if stranger.Trust.Fingerprint != "" || stranger.Preferences.AutoAccept == control.Yes {
+			t.Errorf("something is remembered: %+v %+v", stranger.Trust, stranger.Preferences)
+		}
+
+		done = p.b.reset("--identity")
+		newID := p.b.id()
+		if newID == p.bID || newID != done.ClusterID {
+			t.Errorf("ID %s, was %s, the reset said %s", newID, p.bID, done.ClusterID)
+		}
+		if after := p.b.mustStatus().Identity; after.Fingerprint == st.Fingerprint {
+			t.Error("the key stayed")
+		}
+		p.b.eventually("the API server follows", func() error {
+			cm, _, err := get[struct{ Data map[string]string }](p.b, "/api/v1/namespaces/liqo/configmaps/cluster-id")
+			if err == nil && cm.Data["CLUSTER_ID"] != newID {
+				err = fmt.Errorf("it says %v", cm.Data)
+			}
+			return err
+		})
+		p.a.awaitPeer(newID, "Present")
+		p.a.awaitPeer(p.bID, "Lost")
+		noProblems(p.a, p.b)
+		p.b.stop()
+		p.b.start()
+		if id := p.b.id(); id != newID {
+			t.Errorf("after a restart it is %s, was %s", id, newID)
+		}
+	})
 }
 
 // reset resets the agent of a box.

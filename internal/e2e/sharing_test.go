@@ -678,6 +678,7 @@ func TestSharingSurvives(t *testing.T) {
 		p.settled(len(before))
 		p.untouched(before)
 	})
+	t.Run("a reset, and a backup", p.backedUp)
 }
 
 // Two consumers share one provider, and a provider is a consumer as well.

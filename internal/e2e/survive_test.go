@@ -3,20 +3,16 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/internal/bed"
 )
 
 // A joined pair stays joined through everything that happens to boxes, and no
@@ -24,11 +20,40 @@ import (
 func TestPeeringSurvives(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "")
-	p.join()
+	// Each box is consumer and provider at once.
+	t.Run("both join at the same moment", func(t *testing.T) {
+		p.trust()
+		results := make(chan error, 2)
+		for _, x := range []struct {
+			box *box
+			id  string
+		}{{p.a, p.bID}, {p.b, p.aID}} {
+			go func() {
+				_, err := x.box.cli("peers", "accept", x.id)
+				if err == nil {
+					_, err = x.box.cli("peers", "connect", x.id, "--timeout", "50s")
+				}
+				results <- err
+			}()
+		}
+		for range 2 {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+		for _, x := range []struct {
+			box *box
+			id  string
+		}{{p.a, p.bID}, {p.b, p.aID}} {
+			x.box.awaitStatus("is joined both ways", x.id, func(fc *api.ForeignCluster) error {
+				if fc.Status.Role != api.RoleConsumerAndProvider {
+					return fmt.Errorf("role %s", fc.Status.Role)
+				}
+				return errors.Join(outgoing(true)(fc), incoming(true)(fc))
+			})
+		}
+	})
 	p.works()
-	// Both directions, so that each box is consumer and provider at once.
-	p.a.mustCLI("peers", "accept", p.bID)
-	p.b.mustCLI("peers", "connect", p.aID, "--timeout", "50s")
 	before := p.objects()
 
 	for _, x := range []*box{p.a, p.b} {
@@ -152,6 +177,7 @@ func TestPeeringSurvives(t *testing.T) {
 		p.works()
 		p.same(before)
 	})
+	t.Run("another version", func(t *testing.T) { p.versionsMeet(t, before) })
 	t.Run("killed at any moment", func(t *testing.T) {
 		for i := range 12 {
 			x := []*box{p.a, p.b}[i%2]
@@ -196,28 +222,23 @@ func (x *box) move(t *testing.T) {
 	x.host.Link("eth0").SetAddress(x.addr.String() + "/24")
 }
 
-// A peer that is away for longer than lost_after is parted from, on both sides,
-// and reconnected when it comes back.
+// A peer that is away for longer than lost_after is parted from, on both sides, and reconnected when it comes back. So is one that
+// is set up from scratch, once people trust its new key. The other one ends up clean.
 func TestLostAfter(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "[discovery]\ncheck_interval = \"1s\"\nlost_after = \"5s\"\n")
 	p.join()
-	link := p.b.host.Link("eth0")
-	link.Unplug()
-	p.a.gone(advPath + "/" + p.bID)
-	p.a.awaitNoFC(p.bID)
-	p.b.gone(prPath + "/" + p.aID)
-	link.Plug()
-	p.works()
-}
-
-// One box is set up from scratch. The other ends up clean.
-func TestFactoryReset(t *testing.T) {
-	t.Parallel()
+	t.Run("a cut link", func(t *testing.T) {
+		link := p.b.host.Link("eth0")
+		link.Unplug()
+		p.a.gone(advPath + "/" + p.bID)
+		p.a.awaitNoFC(p.bID)
+		p.b.gone(prPath + "/" + p.aID)
+		link.Plug()
+		p.works()
+	})
 	for _, who := range []string{"consumer", "provider"} {
-		t.Run(who, func(t *testing.T) {
-			p := newPair(t, "[discovery]\ncheck_interval = \"1s\"\nlost_after = \"5s\"\n")
-			p.join()
+		t.Run("a new "+who, func(t *testing.T) {
 			reset, other, id := p.a, p.b, p.aID
 			if who == "provider" {
 				reset, other, id = p.b, p.a, p.bID
@@ -266,42 +287,6 @@ func TestFactoryReset(t *testing.T) {
 	}
 }
 
-// Both join each other at the same moment.
-func TestBothJoinAtOnce(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	p.trust()
-	results := make(chan error, 2)
-	for _, x := range []struct {
-		box *box
-		id  string
-	}{{p.a, p.bID}, {p.b, p.aID}} {
-		go func() {
-			_, err := x.box.cli("peers", "accept", x.id)
-			if err == nil {
-				_, err = x.box.cli("peers", "connect", x.id, "--timeout", "50s")
-			}
-			results <- err
-		}()
-	}
-	for range 2 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
-	for _, x := range []struct {
-		box *box
-		id  string
-	}{{p.a, p.bID}, {p.b, p.aID}} {
-		x.box.awaitStatus("is joined both ways", x.id, func(fc *api.ForeignCluster) error {
-			if fc.Status.Role != api.RoleConsumerAndProvider {
-				return fmt.Errorf("role %s", fc.Status.Role)
-			}
-			return errors.Join(outgoing(true)(fc), incoming(true)(fc))
-		})
-	}
-}
-
 // With the same addresses on cni0 and the same pod network, as every two K3s
 // boxes have, boxes peer all the same. And when nothing changes nothing is
 // written.
@@ -331,32 +316,4 @@ func TestJoinedPairIsQuiet(t *testing.T) {
 			t.Errorf("%s: %d writes and %d transactions while nothing changed", x.host.Name, st.Kubernetes.Writes-writes, st.State.Transactions-transactions)
 		}
 	}
-}
-
-// A command that is interrupted leaves things as they are: it goes on.
-func TestInterruptedConnect(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	connect := p.a.host.Start(bed.Cmd{Name: "connect", Args: []string{p.a.bin, "peers", "connect", p.bID, "--yes"}})
-	p.a.awaitStatus("waits for a person", p.bID, func(fc *api.ForeignCluster) error {
-		return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	// The command may hear of it last.
-	if err := connect.WaitLog(ctx, "INFO"); err != nil {
-		t.Fatal(err)
-	}
-	if err := connect.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	err := connect.Wait(ctx)
-	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(130)) {
-		t.Errorf("it ended with %v", err)
-	}
-	if log := connect.Log(); !strings.Contains(log, "peers disconnect") {
-		t.Errorf("it does not say how to undo it:\n%s", log)
-	}
-	p.b.mustCLI("peers", "accept", p.aID, "--yes")
-	p.works()
 }

@@ -14,12 +14,7 @@ import (
 
 // One of two peers is updated to a version that speaks a newer protocol, and then
 // to one that does not speak the old one any more; at last it goes back.
-func TestVersionsMeet(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, "")
-	p.join()
-	p.works()
-	before := p.objects()
+func (p *pair) versionsMeet(t *testing.T, before map[string]string) {
 	present := p.b.bin
 	speaks := func(x *box, id, version string) {
 		t.Helper()
