@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,9 +24,9 @@ import (
 	"liqo.io/agent/peering/install"
 )
 
-// TestMain has the custom resources of the agent in all control planes that tests borrow, as all starts but the first find them:
-// to make and to delete them is a tenth of what the tests take. Control planes of startKubes have none, nor is one left
-// after a factory reset.
+// TestMain has the custom resources of the agent and its user in all control planes that tests borrow, as all starts but the
+// first find them: to make and to delete them is a tenth of what the tests take. Control planes of startKubes have none, nor are
+// they left after a factory reset.
 func TestMain(m *testing.M) {
 	bed.Prepare(func(ctx context.Context, k *bed.Kube) error {
 		c, err := kube.New(k.RESTConfig())
@@ -31,7 +34,14 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		defer c.Close()
-		return install.NewKeeper(install.Config{}, nil, c).CRDs(ctx)
+		if err := install.NewKeeper(install.Config{}, nil, c).CRDs(ctx); err != nil {
+			return err
+		}
+		agent, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv("LIQO_BIN"), "../../bin"), "liqo-agent"))
+		if err != nil {
+			return err
+		}
+		return makeUser(ctx, k, agent, preparedKubeconfig)
 	})
 	bed.Main(complete{m})
 }

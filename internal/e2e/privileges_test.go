@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,13 +36,25 @@ func limit(t *testing.T, boxes ...*box) {
 	}
 }
 
+// preparedKubeconfig is where the control planes that tests borrow have the kubeconfig of the agent's user, who is there already.
+const preparedKubeconfig = "/var/lib/rancher/k3s/server/agent.kubeconfig"
+
 func (x *box) limit(ctx context.Context) error {
+	if _, err := os.Stat(x.host.Path(preparedKubeconfig)); err != nil {
+		return makeUser(ctx, x.kube, x.bin, conn.AgentKubeconfig)
+	}
+	_, err := x.host.Run(ctx, "install", "-D", "-m", "600", preparedKubeconfig, conn.AgentKubeconfig)
+	return err
+}
+
+// makeUser makes the user of the agent, as an administrator does, and writes its kubeconfig to a file of the host.
+func makeUser(ctx context.Context, k *bed.Kube, agent, kubeconfig string) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	issued := make(chan error, 1) // there are no controllers yet, and mostly never
-	go func() { issued <- x.kube.IssueToken(ctx, rbac.DefaultNamespace, rbac.TokenName) }()
-	if _, err := x.host.Run(ctx, x.bin, "rbac", "--apply"); err != nil {
-		return fmt.Errorf("%s: %w", x.host.Name, err)
+	go func() { issued <- k.IssueToken(ctx, rbac.DefaultNamespace, rbac.TokenName) }()
+	if _, err := k.Host.Run(ctx, agent, "rbac", "--apply", "--out", kubeconfig); err != nil {
+		return fmt.Errorf("%s: %w", k.Host.Name, err)
 	}
 	return <-issued
 }
@@ -111,7 +124,7 @@ func TestOwnUserComesAndGoes(t *testing.T) {
 	x.kube = k
 	x.start()
 	x.uses(bed.Kubeconfig)
-	if err := x.limit(t.Context()); err != nil {
+	if err := makeUser(t.Context(), k, x.bin, conn.AgentKubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	x.uses(conn.AgentKubeconfig)
