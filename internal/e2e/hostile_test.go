@@ -233,7 +233,7 @@ func TestForgery(t *testing.T) {
 			for range 2 {
 				attack.run()
 				// A goodbye or a flush takes effect after a second.
-				for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 					p, err := barn.peer(millID)
 					if err != nil {
 						t.Fatal(err)

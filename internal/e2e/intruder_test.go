@@ -86,7 +86,7 @@ func (c *caller) call(method, path string, header http.Header, body []byte) (int
 	return resp.StatusCode, string(text)
 }
 
-// Beside a peering are a peer that wants more than is its own, strangers, and one who sits in a peer's place.
+// Beside a peering are a peer that wants more than is its own, strangers, some of them many, and one who sits in a peer's place.
 func TestIntruders(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "")
@@ -94,6 +94,7 @@ func TestIntruders(t *testing.T) {
 	p.works()
 	t.Run("a peer reaches only its own", p.reachesOnlyItsOwn)
 	t.Run("strangers may ask", p.strangersMayAsk)
+	t.Run("a flood of connections", p.flooded)
 	t.Run("an impostor at the peer's address", p.impersonated)
 }
 
@@ -342,11 +343,9 @@ func (i *impostor) leave() {
 }
 
 // A flood of connections does not keep a peer out.
-func TestFloodBesideAPeering(t *testing.T) {
-	p := newPair(t, "")
-	p.join()
+func (p *pair) flooded(t *testing.T) {
 	flooder := p.bed.AddHost("flooder", "10.77.0.200/24")
-	const total, atOnce = 10_000, 200
+	const total, atOnce = 3000, 200
 	slots := make(chan struct{}, atOnce)
 	ctx, cancel := context.WithCancel(t.Context())
 	var flood sync.WaitGroup

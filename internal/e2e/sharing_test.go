@@ -359,8 +359,8 @@ func TestSharing(t *testing.T) {
 	})
 
 	t.Run("scale", func(t *testing.T) {
-		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=40")
-		p.settled(20)
+		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=20")
+		p.settled(10)
 		// Which of them go, the ReplicaSet decides.
 		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=6")
 		a.eventually("six are left", func() error {
@@ -619,8 +619,8 @@ func TestSharingSurvives(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
 	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n")
 	a, b := p.a, p.b
-	a.apply(deployment("web", 50, p.b.asNode(), ""))
-	p.settled(50)
+	a.apply(deployment("web", 20, p.b.asNode(), ""))
+	p.settled(20)
 	before := p.uids()
 
 	t.Run("another address", func(t *testing.T) {
@@ -632,8 +632,8 @@ func TestSharingSurvives(t *testing.T) {
 			}
 			return err
 		})
-		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=51")
-		p.settled(51)
+		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=21")
+		p.settled(21)
 		p.untouched(before)
 	})
 
@@ -641,16 +641,16 @@ func TestSharingSurvives(t *testing.T) {
 		link := b.host.Link("eth0")
 		link.Unplug()
 		a.awaitNode(p.b.asNode(), false)
-		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=52")
+		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=22")
 		link.Plug()
 		a.awaitNode(p.b.asNode(), true)
-		p.settled(52)
+		p.settled(22)
 		p.untouched(before)
 	})
 
 	for _, x := range []*box{a, b} {
 		t.Run("the agent of "+x.host.Name+" killed at any time", func(t *testing.T) {
-			replicas := 52
+			replicas := 22
 			for round := range 4 {
 				replicas += []int{8, -8, 8, -8}[round]
 				a.kubectl("scale", "deployment", "-n", "shop", "web", fmt.Sprintf("--replicas=%d", replicas))

@@ -20,14 +20,14 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Killed at any moment while hundreds of neighbours come and go: the database
+// Killed at any moment while dozens of neighbours come and go: the database
 // opens, and whoever was stored is remembered.
 func TestKilledInACrowd(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
 	barn := newBoxes(t, b, "barn")[0]
 	barn.host.Link("eth0").SetAddress("10.77.0.1/16")
-	c := startCrowd(t, b, "town", crowd.Options{Size: 200, First: netip.MustParseAddr("10.77.8.2"), Endpoints: true})
+	c := startCrowd(t, b, "town", crowd.Options{Size: 60, First: netip.MustParseAddr("10.77.8.2"), Endpoints: true})
 	barn.start("--kubeconfig", "none")
 	id := barn.id()
 	known := func() int {
@@ -64,7 +64,7 @@ func TestKilledInACrowd(t *testing.T) {
 		return err
 	})
 
-	for round := range 15 {
+	for round := range 10 {
 		for range 40 {
 			i := rand.IntN(len(c.Boxes))
 			if err := errors.Join(c.Goodbye(i), c.Announce((i+1)%len(c.Boxes))); err != nil {
