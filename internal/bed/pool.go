@@ -44,8 +44,8 @@ type planes struct {
 	prepare  func(ctx context.Context, k *Kube) error // nil: there is nothing to prepare
 }
 
-// Prepare has with called for each control plane that the pool starts from now on. What it writes there is there whenever a test
-// borrows the control plane, and is put back like all else. Other control planes, such as those of [Bed.StartKubes], are not
+// Prepare has with called for each control plane that the pool starts from now on, again until it succeeds. What it writes there is
+// there whenever a test borrows the control plane, and is put back like all else. Other control planes, such as those of [Bed.StartKubes], are not
 // prepared.
 func Prepare(with func(ctx context.Context, k *Kube) error) {
 	pool.mu.Lock()
@@ -167,7 +167,8 @@ func startPlane(ctx context.Context, b *Bed, name, kubebox string, prepare func(
 		return nil, err
 	}
 	if prepare != nil {
-		if err := prepare(ctx, k); err != nil {
+		// An API server that has just started, beside others that do, may not answer in time.
+		if err := Poll(ctx, func() error { return prepare(ctx, k) }); err != nil {
 			return nil, fmt.Errorf("prepare %s: %w", name, err)
 		}
 	}
