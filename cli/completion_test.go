@@ -182,5 +182,5 @@ func asProgram(t *testing.T) string {
 }
 
 func runAsProgram() int {
-	return command.Report(os.Stderr, cli.New(command.Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Now: time.Now}).Run(context.Background(), os.Args))
+	return command.Report(os.Stderr, cli.New(command.Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Now: time.Now, Pace: command.Pace{Answer: time.Minute}}).Run(context.Background(), os.Args))
 }

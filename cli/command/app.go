@@ -27,7 +27,7 @@ type Options struct {
 	// Interactive: somebody at a terminal reads Stderr and answers on Stdin.
 	Interactive bool
 	Now         func() time.Time
-	Pace        Pace // the zero Pace is the usual one
+	Pace        Pace
 	// StartCommand returns the command that starts the agent on this machine; nil
 	// is service.StartCommand.
 	StartCommand func() string
@@ -51,9 +51,7 @@ type App struct {
 
 // New builds the program that has these commands.
 func New(opts Options, usage, about string, commands ...Command) *App {
-	if opts.Pace == (Pace{}) {
-		opts.Pace = usualPace
-	}
+	opts.Pace = opts.Pace.orUsual()
 	if opts.StartCommand == nil {
 		opts.StartCommand = service.StartCommand
 	}

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"strings"
-	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -17,9 +16,6 @@ const CompleteCommand = "__complete"
 
 // CompleteFiles tells the scripts to offer file names.
 const CompleteFiles = ":files"
-
-// CompleteTimeout bounds how long a press of the tab key waits for the agent.
-const CompleteTimeout = 500 * time.Millisecond
 
 // PeerArgument says how commands name a peer.
 const PeerArgument = "PEER is an alias, a cluster name, or the first characters of a cluster ID."
@@ -44,7 +40,7 @@ func Files(context.Context) []Candidate { return Fixed(CompleteFiles) }
 // complete writes a line per way to complete the last word: the value, and
 // after a tab what it is. Failing to find any is no error.
 func (a *App) complete(ctx context.Context, words []string) error {
-	ctx, cancel := context.WithTimeout(ctx, CompleteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.opts.Pace.Answer)
 	defer cancel()
 	current := ""
 	if len(words) > 0 {

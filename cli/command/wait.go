@@ -1,13 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 )
 
-// Pace is how long a command waits before it says something.
+// Pace is how long a command waits. Zero is as long as usual.
 type Pace struct {
 	// Settle is how long a step has to take before it is said that it is being
 	// waited for: most take no time.
@@ -15,9 +16,19 @@ type Pace struct {
 	// Believe is how long a bad outcome, which was there before anything was
 	// asked for, is taken for an old one.
 	Believe time.Duration
+	// Answer is how long the agent may take to answer what the person did not ask
+	// for: at a press of the tab key, for instance.
+	Answer time.Duration
 }
 
-var usualPace = Pace{Settle: 700 * time.Millisecond, Believe: 5 * time.Second}
+// orUsual returns p with the usual times where it has none.
+func (p Pace) orUsual() Pace {
+	return Pace{
+		Settle:  cmp.Or(p.Settle, 700*time.Millisecond),
+		Believe: cmp.Or(p.Believe, 5*time.Second),
+		Answer:  cmp.Or(p.Answer, 500*time.Millisecond),
+	}
+}
 
 // The options of commands that wait for what they began.
 const (

@@ -150,7 +150,7 @@ func ownFingerprint(c *command.Call) string {
 	if err != nil {
 		return "" // then its cluster is listed like any other
 	}
-	ctx, cancel := context.WithTimeout(c.Ctx(), command.CompleteTimeout)
+	ctx, cancel := context.WithTimeout(c.Ctx(), c.Options.Pace.Answer)
 	defer cancel()
 	client := socketclient.New(at.Socket)
 	defer client.Close()

@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -64,8 +65,10 @@ func (w *World) RunTo(ctx context.Context, stdout io.Writer, args ...string) (st
 	if w.Service {
 		start = "sudo systemctl start liqo-agent"
 	}
+	pace := w.Pace
+	pace.Answer = cmp.Or(pace.Answer, time.Minute) // a busy machine is no reason to offer nothing
 	app := w.New(command.Options{Version: "1.2.3", Commit: "abcdef", Stdin: w.Stdin, Stdout: stdout, Stderr: &errs, Environ: w.Environ(), Color: w.Color, Screen: w.Screen,
-		Interactive: w.Terminal, Now: func() time.Time { return Now }, Pace: w.Pace, StartCommand: func() string { return start }})
+		Interactive: w.Terminal, Now: func() time.Time { return Now }, Pace: pace, StartCommand: func() string { return start }})
 	code = command.Report(&errs, app.Run(ctx, append([]string{command.Name}, args...)))
 	return w.Place(errs.String()), code
 }
