@@ -329,7 +329,7 @@ func TestOutage(t *testing.T) {
 
 // TestManyNeighbours bounds what many new neighbours and a new start among them cost in writes.
 func TestManyNeighbours(t *testing.T) {
-	const n = 200
+	const n = 80
 	k := startKube(t)
 	reg := newRegistry()
 	for i := range n {
