@@ -251,10 +251,10 @@ bin/liqo-agent-race:
 UNRACED := modernc.org/... go.yaml.in/yaml/v2 $(addprefix crypto/internal/fips140/,edwards25519/... nistec/... mlkem bigmod aes/... sha256 sha512 sha3)
 RACE    := -race $(UNRACED:%=-gcflags='%=-dwarf=false -race=false')
 
-# Tests that only run built programs: in them the race detector would look at nothing but the tests. The longest come first in each
-# group, so that nothing is waited for alone at the end.
+# Tests that only run built programs, or read documents and sources: in them the race detector would look at nothing but the tests.
+# The longest come first in each group, so that nothing is waited for alone at the end.
 E2E     := ./internal/e2e
-DRIVING := ./network/integration ./internal/packagetest ./doctor/integration ./service/integration
+DRIVING := ./network/integration ./internal/packagetest ./doctor/integration ./service/integration . ./internal/reference
 LONGEST := ./peering/integration ./sharing/integration ./state ./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed ./dnssd/resolver/integration ./network/filter
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.

@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"go/ast"
-	"go/token"
 	"os"
 	"regexp"
 	"strconv"
@@ -72,44 +70,13 @@ func levels(t *testing.T, into map[string]int, section, text string) {
 	}
 }
 
-// subtests are the strings in each test that runs subtests.
-func subtests(t *testing.T) map[string]map[string]bool {
-	t.Helper()
-	tests := make(map[string]map[string]bool)
-	sources(t, ".", isTest, func(folder string, f *ast.File) {
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Recv != nil {
-				continue
-			}
-			var names map[string]bool
-			literals := make(map[string]bool)
-			ast.Inspect(fn, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.SelectorExpr:
-					if x, ok := n.X.(*ast.Ident); ok && x.Name == "t" && n.Sel.Name == "Run" {
-						names = literals
-					}
-				case *ast.BasicLit:
-					if text, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil {
-						literals[text] = true
-					}
-				}
-				return true
-			})
-			tests[folder+"."+fn.Name.Name] = names
-		}
-	})
-	return tests
-}
-
 // Every requirement of the standards is in docs/conformance.md once, with a test that exists or a reason why there is none.
 func TestConformance(t *testing.T) {
 	b, err := os.ReadFile("docs/conformance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := subtests(t)
+	tests := tests(t)
 	checks := make(map[string]bool)
 	for _, c := range mdnscheck.Checks() {
 		if checks[c.Name] {

@@ -240,16 +240,47 @@ func sources(t *testing.T, dir string, keep func(name string) bool, each func(fo
 
 func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
 
-// What is said to be tested is tested: names such as endpoint.TestOrder.
-func TestDocsNameTestsThatExist(t *testing.T) {
-	exists := make(map[string]bool)
+// testsOnce is what tests returns: to parse all tests takes seconds.
+var testsOnce map[string]map[string]bool
+
+// tests are the functions of all test files as folder.Name, each with the strings in it if it runs subtests.
+func tests(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	if testsOnce != nil {
+		return testsOnce
+	}
+	all := make(map[string]map[string]bool)
 	sources(t, ".", isTest, func(folder string, f *ast.File) {
 		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
-				exists[folder+"."+fn.Name.Name] = true
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil {
+				continue
 			}
+			var names map[string]bool
+			literals := make(map[string]bool)
+			ast.Inspect(fn, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "t" && n.Sel.Name == "Run" {
+						names = literals
+					}
+				case *ast.BasicLit:
+					if text, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil {
+						literals[text] = true
+					}
+				}
+				return true
+			})
+			all[folder+"."+fn.Name.Name] = names
 		}
 	})
+	testsOnce = all
+	return all
+}
+
+// What is said to be tested is tested: names such as endpoint.TestOrder.
+func TestDocsNameTestsThatExist(t *testing.T) {
+	exists := tests(t)
 	// With a folder it is the name of a test of that folder; without one, and in
 	// a command line, of any.
 	name := regexp.MustCompile(`(?:^|[\s/.])((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)(\.\.\.)?`)
@@ -267,7 +298,7 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 				folder, _, qualified := strings.Cut(line, "."+m[1])
 				switch {
 				case qualified && !strings.Contains(folder, " "):
-					if !exists[folder+"."+m[1]] {
+					if _, ok := exists[folder+"."+m[1]]; !ok {
 						t.Errorf("%s names the test %s, which does not exist", p.path, line)
 					}
 				default:
@@ -289,20 +320,14 @@ func TestDocsHaveEveryAttack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources(t, ".", isTest, func(folder string, f *ast.File) {
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || !strings.HasPrefix(fn.Name.Name, "TestAttack") {
-				continue
-			}
-			if name := folder + "." + fn.Name.Name; !bytes.Contains(text, []byte("`"+name+"`")) {
-				t.Errorf("docs/security.md does not name the test %s", name)
-			}
+	for name := range tests(t) {
+		if strings.Contains(name, ".TestAttack") && !bytes.Contains(text, []byte("`"+name+"`")) {
+			t.Errorf("docs/security.md does not name the test %s", name)
 		}
-	})
+	}
 }
 
-func hasTest(exists map[string]bool, name string) bool {
+func hasTest(exists map[string]map[string]bool, name string) bool {
 	for full := range exists {
 		if strings.HasSuffix(full, "."+name) {
 			return true
