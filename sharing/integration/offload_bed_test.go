@@ -66,6 +66,7 @@ func startPairs(t *testing.T, ofA bed.Ranges, providers ...bed.Ranges) []*pair {
 		host, err := url.Parse(kubeB.RESTConfig().Host)
 		must(t, err)
 		p.remote = &remote{host: host, transport: transport, admin: p.b}
+		p.remote.mend()
 		must(t, p.b.Patch(t.Context(), nodesPath+kubeB.Host.Name+"/status", "", types.MergePatchType,
 			[]byte(`{"status":{"capacity":{"pods":"1000"},"allocatable":{"pods":"1000"}}}`), nil))
 		for _, k := range []*kube.Client{p.a, p.b} {
@@ -149,20 +150,31 @@ type remote struct {
 	host      *url.URL
 	transport http.RoundTripper
 	admin     *kube.Client
-	creations atomic.Int64
-	away      atomic.Bool
+	cable     atomic.Pointer[cable]
+}
+
+// cable is over when it is cut, and with it the watches that go through it.
+type cable struct {
+	context.Context
+	cut context.CancelFunc
+}
+
+// mend has requests go through a new cable.
+func (r *remote) mend() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cable.Store(&cable{ctx, cancel})
 }
 
 func (r *remote) RoundTrip(request *http.Request) (*http.Response, error) {
-	if r.away.Load() {
+	cable := r.cable.Load()
+	if cable.Err() != nil {
 		return nil, errors.New("the cable is out")
 	}
-	request = request.Clone(request.Context())
+	ctx, cancel := context.WithCancel(request.Context())
+	context.AfterFunc(cable, cancel)
+	request = request.Clone(ctx)
 	request.URL.Scheme, request.URL.Host = r.host.Scheme, r.host.Host
 	request.Header.Set("Impersonate-User", api.PeerUsers{Namespace: "liqo"}.Name(string(consumerID)))
-	if request.Method == http.MethodPost {
-		r.creations.Add(1)
-	}
 	return r.transport.RoundTrip(request)
 }
 
