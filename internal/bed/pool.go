@@ -44,9 +44,9 @@ type planes struct {
 	prepare  func(ctx context.Context, k *Kube) error // nil: there is nothing to prepare
 }
 
-// Prepare has with called for each control plane that the pool starts from now on, again until it succeeds. What it writes there is
-// there whenever a test borrows the control plane, and is put back like all else. Other control planes, such as those of [Bed.StartKubes], are not
-// prepared.
+// Prepare has with called for each control plane that the pool starts from now on, again until it succeeds. What it writes there
+// is there whenever a test borrows the control plane, and is put back like all else. Other control planes, such as those of
+// [Bed.StartKubes], are not prepared.
 func Prepare(with func(ctx context.Context, k *Kube) error) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
