@@ -34,7 +34,7 @@ func newContainersPair(t *testing.T, more string, config bed.ControllerConfig) *
 	return p
 }
 
-// burning is a Deployment whose pods use a fiftieth of a processor, which is twice what they ask for, and some megabytes, and
+// burning is a Deployment whose pods use a hundredth of a processor, the least that can be set, which is twice what they ask for, and some megabytes, and
 // its autoscaler, which wants them to use half of what they ask for.
 func burning(name, node string) string {
 	return strings.NewReplacer("NAME", name, "NODE", node, "IMAGE", bed.Image).Replace(`apiVersion: apps/v1
@@ -52,7 +52,7 @@ spec:
         image: IMAGE
         imagePullPolicy: Never
         command: [sh, -c, 'x=$(printf %08000000d 0); while true; do :; done']
-        resources: {requests: {cpu: 10m, memory: 32Mi}, limits: {cpu: 20m}}
+        resources: {requests: {cpu: 5m, memory: 32Mi}, limits: {cpu: 10m}}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
