@@ -106,7 +106,7 @@ func (j *job) build(ctx context.Context, args []string) error {
 // compile returns the arguments of go for a build. go run keeps what it has linked in the build cache, which go build does not.
 func (j *job) compile(args []string) []string {
 	if j.keep {
-		return append(append([]string{"run", "-v", "-exec", "cp --remove-destination"}, forList(args)...), output(args))
+		return append(append([]string{"run", "-v", "-exec", "install -D -m 755"}, forList(args)...), output(args))
 	}
 	return append([]string{"build", "-v"}, args...)
 }

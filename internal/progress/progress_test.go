@@ -88,11 +88,11 @@ func TestKeptProgramsAreLinkedOnce(t *testing.T) {
 	t.Setenv("GOCACHE", t.TempDir())
 	for clone, linked := range []bool{true, false} {
 		dir := module(t, false)
-		_, stderr, code := progress(t, "-what", "m", "-C", dir, "-keep", "go", "build", "-x", "-trimpath", "-o", "made", ".")
+		_, stderr, code := progress(t, "-what", "m", "-C", dir, "-keep", "go", "build", "-x", "-trimpath", "-o", "new/made", ".")
 		if code != 0 || strings.Contains(stderr, "/link -o") != linked {
 			t.Errorf("clone %d: exit code %d, errors %q", clone, code, stderr)
 		}
-		if out, err := exec.Command(filepath.Join(dir, "made")).CombinedOutput(); err != nil {
+		if out, err := exec.Command(filepath.Join(dir, "new/made")).CombinedOutput(); err != nil {
 			t.Errorf("clone %d: %v, %s", clone, err, out)
 		}
 	}
