@@ -288,7 +288,7 @@ test: setup build
 	@$(MAKE) --no-print-directory -j3 vm lint one-by-one
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@bin/progress -what tests $(EACH_TIME) $(E2E) \
+	@bin/progress -what tests $(EACH_TIME) -parallel 4 $(E2E) \
 		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
 		-- $(EACH_TIME) -p 1 $(DRIVING) \
 		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE_RACED) \
