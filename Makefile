@@ -255,7 +255,8 @@ RACE    := -race $(UNRACED:%=-gcflags='%=-dwarf=false -race=false')
 # The longest come first in each group, so that nothing is waited for alone at the end.
 E2E     := ./internal/e2e
 DRIVING := ./network/integration ./internal/packagetest ./doctor/integration ./service/integration . ./internal/reference
-LONGEST := ./peering/integration ./sharing/integration ./state ./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed ./dnssd/resolver/integration ./network/filter
+# Of those that wait most of the time (mdnssvc, mdnscheck, resolver), no two are to meet.
+LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./state ./endpoint ./internal/mdnscheck ./internal/bed ./dnssd/resolver/integration ./network/filter
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.
 # The list is made once, when it is needed.
