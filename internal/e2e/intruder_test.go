@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -345,15 +346,17 @@ func (i *impostor) leave() {
 // A flood of connections does not keep a peer out.
 func (p *pair) flooded(t *testing.T) {
 	flooder := p.bed.AddHost("flooder", "10.77.0.200/24")
-	const total, atOnce = 3000, 200
+	const atOnce, least = 200, 2000
 	slots := make(chan struct{}, atOnce)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var flood sync.WaitGroup
+	var dialed atomic.Int64
 	target := netip.AddrPortFrom(p.b.addr, 6447).String()
 	flood.Go(func() {
 		var open sync.WaitGroup
 		defer open.Wait()
-		for range total {
+		for {
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
@@ -366,17 +369,24 @@ func (p *pair) flooded(t *testing.T) {
 					return
 				}
 				defer conn.Close()
+				dialed.Add(1)
 				// Silent until the server has had enough.
 				_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
 				_, _ = io.Copy(io.Discard, conn)
 			})
 		}
 	})
-	p.works()
-	flood.Wait()
-	cancel()
+	p.b.eventually("the flood is one", func() error {
+		if n := dialed.Load(); n < least {
+			return fmt.Errorf("%d connections", n)
+		}
+		return nil
+	})
 	p.works()
 	st := p.b.mustStatus()
+	cancel()
+	flood.Wait()
+	p.works()
 	if st.Endpoint.Connections > 256 {
 		t.Errorf("%d connections", st.Endpoint.Connections)
 	}
