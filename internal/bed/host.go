@@ -289,22 +289,30 @@ func writeFile(path, content string) error {
 // fails the test: a bed without its programs proves nothing.
 func Binary(t TB, name string) string {
 	t.Helper()
-	path, err := binaryPath(name)
+	path, err := BinaryPath(name)
 	if err != nil {
 		t.Fatalf("bed: %v", err)
+	}
+	return path
+}
+
+// BinaryPath is where make puts a program: LIQO_BIN if set, or else bin in the nearest directory
+// above the working directory that holds the module's go.mod. If it is not there, the error says how to build it.
+func BinaryPath(name string) (string, error) {
+	path, err := binaryPath(name)
+	if err != nil {
+		return "", err
 	}
 	if _, err := os.Stat(path); err != nil {
 		target := "bin/" + name
 		if name == "liqo-agent" {
 			target = "build"
 		}
-		t.Fatalf("bed: %v: run `make %s`", err, target)
+		return "", fmt.Errorf("%w: run `make %s`", err, target)
 	}
-	return path
+	return path, nil
 }
 
-// binaryPath is where make puts a program: LIQO_BIN if set, or else bin in the nearest directory
-// above the working directory that holds the module's go.mod.
 func binaryPath(name string) (string, error) {
 	if dir := os.Getenv("LIQO_BIN"); dir != "" {
 		return filepath.Abs(filepath.Join(dir, name))

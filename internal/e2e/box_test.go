@@ -3,14 +3,12 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,6 +26,11 @@ import (
 // first find them: to make and to delete them is a tenth of what the tests take. Control planes of startKubes have none, nor are
 // they left after a factory reset.
 func TestMain(m *testing.M) {
+	agent, err := bed.BinaryPath("liqo-agent")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	bed.Prepare(func(ctx context.Context, k *bed.Kube) error {
 		c, err := kube.New(k.RESTConfig())
 		if err != nil {
@@ -35,10 +38,6 @@ func TestMain(m *testing.M) {
 		}
 		defer c.Close()
 		if err := install.NewKeeper(install.Config{}, nil, c).CRDs(ctx); err != nil {
-			return err
-		}
-		agent, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv("LIQO_BIN"), "../../bin"), "liqo-agent"))
-		if err != nil {
 			return err
 		}
 		return makeUser(ctx, k, agent, preparedKubeconfig)
