@@ -25,6 +25,9 @@ const (
 	// forgetting is how long an API server may go on applying admission policies and webhooks that are
 	// deleted: it looks at them anew each second.
 	forgetting = 2 * time.Second
+
+	// hearing is how long what watches the store may take to hear of a change.
+	hearing = 300 * time.Millisecond
 )
 
 // pool has the control planes that the tests of this process share. Starting one takes seconds of processor
@@ -102,7 +105,11 @@ func (p *planes) take(ctx context.Context, t TB) (*plane, error) {
 		found := p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		return found, found.signal(unix.SIGCONT)
+		if found.signal(unix.SIGCONT) != nil {
+			found.end()
+			return p.take(ctx, t)
+		}
+		return found, nil
 	}
 	if p.bed == nil {
 		p.bed = New(&script{name: "pool", out: os.Stderr, ctx: context.Background()})
@@ -137,7 +144,8 @@ func (p *planes) giveBack(l *loan) {
 		defer cancel()
 		err := l.plane.clean(ctx)
 		if err == nil {
-			// Idle as it is, it takes a hundredth of a processor from those that run tests.
+			// Idle as it is, it takes a hundredth of a processor from those that run tests. It first hears of all that was put back.
+			time.Sleep(hearing)
 			err = l.plane.signal(unix.SIGSTOP)
 		}
 		if err != nil {
@@ -179,7 +187,7 @@ func startPlane(ctx context.Context, b *Bed, name, kubebox string, prepare func(
 			return err
 		}
 		select {
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(hearing):
 		case <-ctx.Done():
 		}
 		changed, err := p.store(ctx, "/compare")
