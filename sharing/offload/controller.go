@@ -217,7 +217,7 @@ func (pc *controller) remoteChanged(origin string, before, after *corev1.Pod) {
 		pod = before
 	}
 	switch {
-	case pc.queue.Len() < maxQueued || pc.pods.Get(origin, pod.Name) != nil:
+	case pc.queue.Len() < pc.s.o.cfg.limits.keys || pc.pods.Get(origin, pod.Name) != nil:
 		pc.queue.Add(key{aPod, origin, pod.Name})
 	default: // it invents names
 		pc.queue.AddAfter(key{kind: strays, namespace: origin}, strayPause)
