@@ -53,7 +53,11 @@ func makeUser(ctx context.Context, k *bed.Kube, agent, kubeconfig string) error 
 	defer cancel()
 	issued := make(chan error, 1) // there are no controllers yet, and mostly never
 	go func() { issued <- k.IssueToken(ctx, rbac.DefaultNamespace, rbac.TokenName) }()
-	if _, err := k.Host.Run(ctx, agent, "rbac", "--apply", "--out", kubeconfig); err != nil {
+	args := []string{agent, "rbac", "--apply"}
+	if kubeconfig != conn.AgentKubeconfig { // which is the default
+		args = append(args, "--out", kubeconfig)
+	}
+	if _, err := k.Host.Run(ctx, args...); err != nil {
 		return fmt.Errorf("%s: %w", k.Host.Name, err)
 	}
 	return <-issued
