@@ -119,6 +119,9 @@ func TestReset(t *testing.T) {
 		}
 		p.b.awaitStatus("nothing is shared", p.aID, incoming(false))
 	})
+	if t.Failed() {
+		return
+	}
 	t.Run("without an agent", func(t *testing.T) {
 		p.b.stop()
 		out := p.b.mustCLI("reset", "--yes", "--all", "--crds", "--kubeconfig", conn.K3sKubeconfig, "-o", "json")
@@ -134,6 +137,9 @@ func TestReset(t *testing.T) {
 		}
 		p.b.awaitFC("appears again", p.aID, reachable)
 	})
+	if t.Failed() {
+		return
+	}
 	t.Run("a provider", func(t *testing.T) {
 		p.join()
 		st := p.b.mustStatus().Identity

@@ -53,6 +53,9 @@ func TestPeeringSurvives(t *testing.T) {
 			})
 		}
 	})
+	if t.Failed() {
+		return
+	}
 	p.works()
 	before := p.objects()
 
@@ -238,6 +241,9 @@ func TestLostAfter(t *testing.T) {
 		p.works()
 	})
 	for _, who := range []string{"consumer", "provider"} {
+		if t.Failed() {
+			return
+		}
 		t.Run("a new "+who, func(t *testing.T) {
 			reset, other, id := p.a, p.b, p.aID
 			if who == "provider" {
