@@ -18,7 +18,7 @@ import (
 )
 
 // olderSchemas are those that there is a database of in testdata.
-var olderSchemas = []int{1, 2, 3, 4, 5, 6, 7}
+var olderSchemas = []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
 
 // older copies a database that an agent of that schema wrote to a new place.
 func older(t testing.TB, schema int) string {
