@@ -30,6 +30,8 @@ func run() int {
 	job := job{what: *what, dir: *dir, fetch: *fetch, keep: *keep, out: newScreen(os.Stderr, isTerminal(os.Stderr))}
 	var err error
 	switch {
+	case *keep && output(args) == "":
+		err = errors.New("-keep needs the -o of go build")
 	case len(args) >= 2 && args[0] == "go" && args[1] == "build":
 		err = job.build(ctx, args[2:])
 	case len(args) >= 2 && slices.Contains(args, "test"):
