@@ -171,7 +171,8 @@ func (r *remote) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errors.New("the cable is out")
 	}
 	ctx, cancel := context.WithCancel(request.Context())
-	context.AfterFunc(cable, cancel)
+	uncut := context.AfterFunc(cable, cancel)
+	context.AfterFunc(ctx, func() { uncut() })
 	request = request.Clone(ctx)
 	request.URL.Scheme, request.URL.Host = r.host.Scheme, r.host.Host
 	request.Header.Set("Impersonate-User", api.PeerUsers{Namespace: "liqo"}.Name(string(consumerID)))

@@ -142,7 +142,7 @@ func leftovers(p *pair) {
 	await(t, p.a, ns, "next", phase(corev1.PodRunning))
 }
 
-// away is about a provider that is away for a while.
+// away is about a provider that cannot be reached for a while. That of TestSharingSurvives has its API server stopped.
 func away(p *pair) {
 	t, ctx := p.t, p.t.Context()
 	a := p.run()
@@ -189,6 +189,7 @@ func away(p *pair) {
 	// Given up, nobody there is asked.
 	off.Gone = true
 	p.remote.cable.Load().cut()
+	defer p.remote.mend()
 	a.Set(off)
 	p.must(p.a.Delete(ctx, podPath(ns, "stays"), metav1.DeleteOptions{}))
 	awaitGone(t, p.kubeA, podPath(ns, "stays"))
