@@ -272,7 +272,8 @@ OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(LONGEST) $(ALONE),$(patsu
 # other's way. lint has run vet; without symbols, the test programs are linked in half the time. FRESH=1 runs again what has not
 # changed since it passed.
 # The timeout bounds a hang; slow machines need a multiple of what fast ones do. Each test that is under way has up to three
-# control planes, and each of these costs a hundredth of a processor while it has nothing to do.
+# control planes, and each of these costs a hundredth of a processor while it has nothing to do. End-to-end tests wait more than
+# others, so there one more fits in.
 # Collecting garbage less often saves a tenth of the processor time of end-to-end tests and of links. Tests that
 # measure an agent's memory let it collect its own as it does by itself.
 GO_TEST    := GOGC=400 go test -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m

@@ -34,8 +34,8 @@ func newContainersPair(t *testing.T, more string, config bed.ControllerConfig) *
 	return p
 }
 
-// burning is a Deployment whose pods use a hundredth of a processor, the least that can be set, which is twice what they ask for, and some megabytes, and
-// its autoscaler, which wants them to use half of what they ask for.
+// burning is a Deployment whose pods use a hundredth of a processor, the least that can be set, which is twice what they ask for,
+// and some megabytes, and its autoscaler, which wants them to use half of what they ask for.
 func burning(name, node string) string {
 	return strings.NewReplacer("NAME", name, "NODE", node, "IMAGE", bed.Image).Replace(`apiVersion: apps/v1
 kind: Deployment
