@@ -313,6 +313,7 @@ func BinaryPath(name string) (string, error) {
 	return path, nil
 }
 
+// binaryPath is BinaryPath of what need not be there.
 func binaryPath(name string) (string, error) {
 	if dir := os.Getenv("LIQO_BIN"); dir != "" {
 		return filepath.Abs(filepath.Join(dir, name))

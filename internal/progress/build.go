@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +40,16 @@ func (j *job) build(ctx context.Context, args []string) error {
 		beside.Go(func() { _ = next.Run() })
 	}
 	began := time.Now()
-	cmd := j.command(ctx, j.compile(args)...)
+	rest, output := withoutOutput(args)
+	arguments := append([]string{"build", "-v"}, args...)
+	if j.keep {
+		if output == "" {
+			return errors.New("-keep needs the -o of go build")
+		}
+		// go run keeps what it has linked in the build cache, which go build does not.
+		arguments = slices.Concat([]string{"run", "-v", "-exec", "install -D -m 755"}, rest, []string{output})
+	}
+	cmd := j.command(ctx, arguments...)
 	cmd.Stdout = os.Stdout
 	lines, err := cmd.StderrPipe()
 	if err != nil {
@@ -55,7 +66,7 @@ func (j *job) build(ctx context.Context, args []string) error {
 			return
 		}
 		// What is wrong, the build says.
-		if units, err := j.units(ctx, args); err == nil {
+		if units, err := j.units(ctx, rest); err == nil {
 			asked <- units
 		}
 	})
@@ -103,18 +114,10 @@ func (j *job) build(ctx context.Context, args []string) error {
 	return nil
 }
 
-// compile returns the arguments of go for a build. go run keeps what it has linked in the build cache, which go build does not.
-func (j *job) compile(args []string) []string {
-	if j.keep {
-		return append(append([]string{"run", "-v", "-exec", "install -D -m 755"}, forList(args)...), output(args))
-	}
-	return append([]string{"build", "-v"}, args...)
-}
-
-// units asks go list what go build would compile.
+// units asks go list what go build would compile with these arguments, without the name of the result.
 func (j *job) units(ctx context.Context, args []string) ([]unit, error) {
 	format := "{{.ImportPath}}\t{{.Stale}}\t{{.Dir}}\t{{range .GoFiles}}{{.}} {{end}}"
-	out, err := j.command(ctx, append([]string{"list", "-deps", "-f", format}, forList(args)...)...).Output()
+	out, err := j.command(ctx, append([]string{"list", "-deps", "-f", format}, args...)...).Output()
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,6 @@ func run() int {
 	job := job{what: *what, dir: *dir, fetch: *fetch, keep: *keep, out: newScreen(os.Stderr, isTerminal(os.Stderr))}
 	var err error
 	switch {
-	case *keep && output(args) == "":
-		err = errors.New("-keep needs the -o of go build")
 	case len(args) >= 2 && args[0] == "go" && args[1] == "build":
 		err = job.build(ctx, args[2:])
 	case len(args) >= 2 && slices.Contains(args, "test"):
@@ -105,19 +103,11 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// forList are the arguments of go build that go list and go run take, too: all but the name of the result.
-func forList(args []string) []string {
-	out := slices.Clone(args)
-	if i := slices.Index(out, "-o"); i >= 0 && i+1 < len(out) {
-		out = slices.Delete(out, i, i+2)
+// withoutOutput takes the name of the result from the arguments of go build, "" if they have none. go list and go run take the rest, too.
+func withoutOutput(args []string) (rest []string, output string) {
+	i := slices.Index(args, "-o")
+	if i < 0 || i+1 >= len(args) {
+		return args, ""
 	}
-	return out
-}
-
-// output is the name of the result among the arguments of go build, "" if they have none.
-func output(args []string) string {
-	if i := slices.Index(args, "-o"); i >= 0 && i+1 < len(args) {
-		return args[i+1]
-	}
-	return ""
+	return slices.Concat(args[:i], args[i+2:]), args[i+1]
 }

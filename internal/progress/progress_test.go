@@ -174,7 +174,8 @@ func TestUnits(t *testing.T) {
 
 func TestArgumentsForList(t *testing.T) {
 	args := []string{"-trimpath", "-o", "bin/x", "-tags", "a", "."}
-	if got := strings.Join(forList(args), " "); got != "-trimpath -tags a ." {
+	rest, output := withoutOutput(args)
+	if got := strings.Join(rest, " "); got != "-trimpath -tags a ." || output != "bin/x" {
 		t.Errorf("go list gets %q", got)
 	}
 	if args[1] != "-o" {
