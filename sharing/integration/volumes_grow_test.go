@@ -146,6 +146,8 @@ func growingClaims(s *storing) {
 		}
 		return nil
 	})
+	// The copy goes before the volume, and without the provider a volume stays.
+	awaitGone(t, s.kubeA, volumesPath+claim.Spec.VolumeName)
 	v.Settled()
 	v.Remove(providerID)
 	awaitGone(t, s.kubeA, liqoClass)
