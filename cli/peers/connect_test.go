@@ -66,15 +66,17 @@ func TestConnectTellsWhatGoesOn(t *testing.T) {
 		}
 	}
 	m.Decided = func(string) { further(0)() }
-	for _, pace := range []command.Pace{{Settle: time.Hour, Believe: time.Hour}, clitest.Quick} {
+	// The next step comes within the time for which it is believed that one comes, also on a busy machine.
+	short := command.Pace{Settle: time.Millisecond, Believe: 3 * time.Second}
+	for _, pace := range []command.Pace{{Settle: time.Hour, Believe: time.Hour}, short} {
 		w.Pace = pace
 		turns := map[string]func(){"its Advertisement is accepted": further(1)}
-		if pace != clitest.Quick {
+		if pace != short {
 			turns["Gateway client"] = further(2)
 		}
 		stdout, stderr, code := clitest.Act(t, w, turns, "peers", "connect", "barn", "--once")
 		if code != command.ExitOK || !strings.Contains(stdout, "INFO (local) Gateway client correctly set up\n") || !strings.HasSuffix(stdout, "\nConnected to barn.\n") ||
-			strings.Contains(stdout, "INFO (local) Connection is established") == (pace == clitest.Quick) {
+			strings.Contains(stdout, "INFO (local) Connection is established") == (pace == short) {
 			t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 		}
 	}
@@ -127,7 +129,7 @@ func TestConnectEnds(t *testing.T) {
 		}, "", command.ExitError},
 		{"interrupted", func(_ *clitest.Memory, _ *clitest.World, stop func()) func() { return stop }, "", command.ExitInterrupted},
 		{"stopped", func(_ *clitest.Memory, w *clitest.World, _ func()) func() { return w.Stop }, "", command.ExitNotRunning},
-		{"timeout", func(*clitest.Memory, *clitest.World, func()) func() { return func() {} }, "--timeout 300ms", command.ExitTimeout},
+		{"timeout", func(*clitest.Memory, *clitest.World, func()) func() { return func() {} }, "--timeout 3s", command.ExitTimeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := clitest.Neighbours(t)
@@ -436,7 +438,7 @@ func TestDisconnect(t *testing.T) {
 			t.Errorf("%s: the list says\n%s", tc.name, list)
 		}
 		m.Change(clitest.Barn, func(p *control.Peer) { p.Outgoing, p.Incoming = both, both })
-		stdout, stderr, code = clitest.Act(t, w, nil, append(strings.Fields(tc.args), "--timeout", "1s")...)
+		stdout, stderr, code = clitest.Act(t, w, nil, append(strings.Fields(tc.args), "--timeout", "3s")...)
 		if code != command.ExitTimeout {
 			t.Errorf("%s: exit code %d", tc.args, code)
 		}

@@ -39,30 +39,29 @@ func TestDisk(t *testing.T) {
 	x.shell("mkdir", "-m", "0750", "-p", stateDir)
 	x.shell("mount", "-t", "tmpfs", "-o", "size=100m,mode=0750", "tmpfs", stateDir)
 	x.start()
-	r := x.report()
-	finds(t, r)
+	r := x.finds()
 	says(t, r, "disk", "writing a small file to")
 
 	x.shell("sh", "-c", "cat /dev/zero > "+stateDir+"/big 2>/dev/null || true")
-	finds(t, x.report(), "disk-full")
+	x.finds("disk-full")
 
 	x.shell("rm", stateDir+"/big")
 	x.stop()
 	x.shell("mount", "-o", "remount,ro", stateDir)
-	finds(t, x.report(), "agent-stopped", "disk-read-only")
+	x.finds("agent-stopped", "disk-read-only")
 	x.shell("mount", "-o", "remount,rw,nr_inodes=20", stateDir)
 	x.shell("sh", "-c", "for i in $(seq 30); do touch "+stateDir+"/$i 2>/dev/null || break; done")
-	finds(t, x.report(), "agent-stopped", "disk-full")
+	x.finds("agent-stopped", "disk-full")
 }
 
 func TestModes(t *testing.T) {
 	t.Parallel()
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", quiet).start()
 	x.shell("chmod", "0644", stateDir+"/cluster.key")
-	finds(t, x.report(), "key-exposed")
+	x.finds("key-exposed")
 	x.shell("chmod", "0600", stateDir+"/cluster.key")
 	x.shell("chmod", "0777", stateDir)
-	finds(t, x.report(), "state-exposed")
+	x.finds("state-exposed")
 }
 
 func TestWithoutRoot(t *testing.T) {
@@ -73,7 +72,7 @@ func TestWithoutRoot(t *testing.T) {
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", quiet).start()
 	// The socket is for root and the group alone, as is the state.
 	r := x.report("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-	finds(t, r)
+	expect(t, r)
 	skipped := 0
 	for _, c := range r.Checks {
 		if c.Status == doctor.Skipped {
@@ -91,7 +90,7 @@ func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", quiet).start()
 	x.host.WriteFile(configPath, quiet+"[trust]\nallow_empty_token = true\n")
-	finds(t, x.report(), "open-to-anybody", "restart-needed")
+	x.finds("open-to-anybody", "restart-needed")
 	x.host.WriteFile(configPath, "[trust]\nallow_emty_token = true\n")
-	finds(t, x.report(), "config-bad")
+	x.finds("config-bad")
 }

@@ -27,15 +27,14 @@ spec:
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", "[discovery]\ncheck_interval = \"1s\"\n")
-	finds(t, x.report(), "agent-stopped", "kubeconfig-missing")
+	x.finds("agent-stopped", "kubeconfig-missing")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
 	kube := x.host.StartKube(ctx)
-	finds(t, x.report(), "agent-stopped", "crds-missing")
+	x.finds("agent-stopped", "crds-missing")
 
 	x.definitions(ctx, kube)
-	r := x.report()
-	finds(t, r, "agent-stopped")
+	r := x.finds("agent-stopped")
 	says(t, r, "network-policies", "are enforced")
 
 	kubectl := func(args ...string) {
@@ -45,8 +44,7 @@ func TestKubernetes(t *testing.T) {
 		}
 	}
 	kubectl("annotate", "node", "--all", "--overwrite", `k3s.io/node-args=["server","--disable-network-policy"]`)
-	r = x.report()
-	finds(t, r, "agent-stopped", "no-network-policies")
+	r = x.finds("agent-stopped", "no-network-policies")
 	says(t, r, "network-policies", "alder")
 	kubectl("annotate", "node", "--all", "k3s.io/node-args-")
 	storage(ctx, t, x, kube)
@@ -61,8 +59,7 @@ func TestKubernetes(t *testing.T) {
 		_, err := kube.Kubectl(ctx, "get", "foreignclusters.core.liqo.io")
 		return err
 	})
-	r = x.report()
-	finds(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo")
+	r = x.finds("agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo")
 	says(t, r, "crds", "also changed by: kubectl")
 	says(t, r, "foreign-liqo", "foreignclusters.core.liqo.io")
 
@@ -81,8 +78,7 @@ users: [{name: x, user: {token: "` + token + `"}}]
 `
 	x.host.WriteFile("/etc/nobody.yaml", nobody)
 	x.host.WriteFile(configPath, "[cluster]\nkubeconfig = \"/etc/nobody.yaml\"\n")
-	r = x.report()
-	finds(t, r, "agent-stopped", "foreign-liqo", "rbac-gaps")
+	r = x.finds("agent-stopped", "foreign-liqo", "rbac-gaps")
 
 	// The agent's own user, without the policy that comes with it.
 	manifest, err := rbac.Manifest(rbac.DefaultNamespace, false)
@@ -111,13 +107,12 @@ users: [{name: x, user: {token: "` + token + `"}}]
 		return nil
 	})
 	// It may read the definitions.
-	finds(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo", "rbac-unconfined")
+	expect(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo", "rbac-unconfined")
 
 	x.host.WriteFile(configPath, "")
 	if err := kube.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	r = x.report()
-	finds(t, r, "agent-stopped", "api-unreachable")
+	r = x.finds("agent-stopped", "api-unreachable")
 	says(t, r, "api-server", "nothing listens at https://127.0.0.1:6443")
 }

@@ -13,8 +13,7 @@ import (
 func TestStoppedAgentAndPort(t *testing.T) {
 	t.Parallel()
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", quiet)
-	r := x.report()
-	finds(t, r, "agent-stopped")
+	r := x.finds("agent-stopped")
 	says(t, r, "mdns-port", "free")
 	says(t, r, "multicast", "no other cluster answers")
 	says(t, r, "state", "has not run yet")
@@ -23,8 +22,7 @@ func TestStoppedAgentAndPort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	avahi := x.host.StartAvahi(ctx)
-	r = x.report()
-	finds(t, r, "agent-stopped")
+	r = x.finds("agent-stopped")
 	says(t, r, "mdns-port", "shared with avahi-daemon (process ")
 	if err := avahi.Stop(); err != nil {
 		t.Fatal(err)
@@ -34,8 +32,7 @@ func TestStoppedAgentAndPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = held.Close() }() // nothing was sent
-	r = x.report()
-	finds(t, r, "agent-stopped", "mdns-port")
+	r = x.finds("agent-stopped", "mdns-port")
 	says(t, r, "mdns-port", "integration.tes (process ")
 }
 
@@ -44,12 +41,12 @@ func TestLinks(t *testing.T) {
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", quiet).start()
 	eth0 := x.host.Link("eth0")
 	eth0.DelAddress("10.77.0.1/24")
-	finds(t, x.report(), "only-link-local")
+	x.finds("only-link-local")
 	eth0.AddAddress("10.42.0.77/16")
-	finds(t, x.report(), "network-overlap")
+	x.finds("network-overlap")
 	eth0.DelAddress("10.42.0.77/16")
 	eth0.Down()
-	finds(t, x.report(), "no-links")
+	x.finds("no-links")
 }
 
 func TestMulticastBlocked(t *testing.T) {
@@ -58,14 +55,12 @@ func TestMulticastBlocked(t *testing.T) {
 	x, y := newBox(t, b, "alder", "10.77.0.1", quiet).start(), newBox(t, b, "birch", "10.77.0.2", quiet)
 	y.nft("table inet filter { chain input { type filter hook input priority 0; iifname eth0 udp dport 5353 drop\n}\n chain output { type filter hook output priority 0; oifname eth0 udp dport 5353 drop\n}\n}")
 	y.start()
-	r := y.report()
-	finds(t, r, "multicast-unsent")
+	r := y.finds("multicast-unsent")
 	says(t, r, "multicast", "a firewall rule drops them: table inet filter chain output oifname")
 
 	// Now it can send, and hears nothing.
 	y.nft("delete chain inet filter output")
-	r = y.report()
-	finds(t, r, "multicast-blocked")
+	r = y.finds("multicast-blocked")
 	says(t, r, "multicast", "a firewall rule drops them: table inet filter chain input iifname")
 
 	// The other one is in order, but does not hear the silent one.
@@ -77,7 +72,7 @@ func TestMulticastBlocked(t *testing.T) {
 	})
 	x.eventually("sees birch", func() error { _, err := x.run("peers", "show", id); return err })
 	x.eventually("does not hear birch any more", func() error { return unheard(x, id) })
-	finds(t, x.report(), "multicast-isolated")
+	x.finds("multicast-isolated")
 }
 
 func TestEndpointFirewalled(t *testing.T) {
@@ -86,18 +81,15 @@ func TestEndpointFirewalled(t *testing.T) {
 	x, y := newBox(t, b, "alder", "10.77.0.1", quiet).start(), newBox(t, b, "birch", "10.77.0.2", quiet).start()
 	x.meet(y)
 	y.meet(x)
-	r := x.report()
-	finds(t, r)
+	r := x.finds()
 	says(t, r, "endpoint", "birch can connect to it")
 
 	x.nft("table inet filter { chain input { type filter hook input priority 0; iifname eth0 tcp dport 6447 drop\n}\n}")
-	r = x.report()
-	finds(t, r, "endpoint-unreachable")
+	r = x.finds("endpoint-unreachable")
 	says(t, r, "endpoint", "birch (timed-out at 10.77.0.1:6447); a firewall rule drops them: table inet filter chain input iifname")
 
 	x.nft("flush ruleset\ntable inet filter { chain input { type filter hook input priority 0; iifname eth0 tcp dport 6447 reject with tcp reset\n}\n}")
-	r = x.report()
-	finds(t, r, "endpoint-unreachable")
+	r = x.finds("endpoint-unreachable")
 	says(t, r, "endpoint", "birch (refused at 10.77.0.1:6447)")
 }
 
@@ -108,11 +100,11 @@ func TestOneIDTwice(t *testing.T) {
 	copyState(t, x, y, "cluster.key")
 	y.start()
 	x.eventually("hears birch", func() error { return heardAs(x, "10.77.0.2") })
-	finds(t, x.report(), "id-conflict")
+	x.finds("id-conflict")
 	y.stop()
 
 	copyState(t, x, y)
 	y.start()
 	x.eventually("hears the clone", func() error { return heardAs(x, "10.77.0.2") })
-	finds(t, x.report(), "id-clone")
+	x.finds("id-clone")
 }

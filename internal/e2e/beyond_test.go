@@ -142,8 +142,10 @@ EOF`)
 			t.Errorf("%+v", fc.Spec)
 		}
 	}
-	found := alder.domainStatus("example.com", "lists two clusters", func(s api.SearchDomainStatus) bool { return s.Clusters == 2 })
-	if s := found.Status; s.LastQuery == nil || s.LastQuery.Outcome != "Found" || s.LastQuery.Server != "10.77.0.53:53" || len(s.Found) != 2 || s.Found[0].ClusterID != cedarID {
+	found := alder.domainStatus("example.com", "lists two clusters", func(s api.SearchDomainStatus) bool {
+		return s.Clusters == 2 && s.LastQuery != nil && s.LastQuery.Outcome == "Found"
+	})
+	if s := found.Status; s.LastQuery.Server != "10.77.0.53:53" || len(s.Found) != 2 || s.Found[0].ClusterID != cedarID {
 		t.Errorf("%+v", s)
 	}
 	// Nobody vouches for them, so that autojoin joins neither, and says so.
@@ -328,7 +330,7 @@ func TestSourcesAreOnePeer(t *testing.T) {
 	})
 	p.join()
 	p.a.mustCLI("peers", "accept", p.bID, "--yes")
-	p.b.mustCLI("peers", "connect", p.aID, "--yes", "--timeout", "50s") // so that birch calls, too
+	p.b.mustCLI("peers", "connect", p.aID, "--yes", "--timeout", soon.String()) // so that birch calls, too
 	p.works()
 	before := p.objects()
 	shows := func(what, discovery, url string) {
@@ -692,9 +694,7 @@ autojoin = false
 	alder.reload()
 	alder.awaitPeer(cedarID, "Lost")
 	cedar.awaitPeer(alderID, "Lost")
-	if p, err := alder.peer(birchID); err != nil || p.Phase != "Present" {
-		t.Errorf("%+v %v", p, err)
-	}
+	alder.keeps(birchID, "the rule is about cedar")
 
 	// The gateway's hardware address tells two networks apart that use the same addresses.
 	router := b.AddHost("router", "10.77.0.254/24")

@@ -261,6 +261,41 @@ func (x *box) awaitPeer(id, phase string) control.Peer {
 	return p
 }
 
+// keeps fails the test if the box has lost a peer. One that did not answer in time, as on a machine that stood still, is
+// waited for.
+func (x *box) keeps(id, what string) {
+	x.t.Helper()
+	x.eventually(fmt.Sprintf("%s: %s still sees %s", what, x.host.Name, id), func() error {
+		p, err := x.peer(id)
+		if err == nil && p.Phase != "Present" {
+			err = fmt.Errorf("phase %s: %s", p.Phase, p.Reason)
+		}
+		if p.Phase == "Lost" {
+			x.t.Fatalf("%s: %s: %v", what, x.host.Name, err)
+		}
+		return err
+	})
+}
+
+// undisturbed looks at what happens while nothing does, and looks again if a check of a peer failed meanwhile, as it does when
+// the machine stands still for seconds: that is written down and told.
+func (x *box) undisturbed(look func() error) {
+	x.t.Helper()
+	failed := func() int { return strings.Count(x.agent.Log(), "peer unreachable") }
+	for {
+		before := failed()
+		err := look()
+		switch {
+		case err == nil:
+			return
+		case failed() == before:
+			x.t.Errorf("%s: %v", x.host.Name, err)
+			return
+		}
+		x.t.Logf("%s: again, because a check of a peer failed: %v", x.host.Name, err)
+	}
+}
+
 // foreignCluster is as much of the resource as tests look at.
 type foreignCluster struct {
 	Metadata struct {

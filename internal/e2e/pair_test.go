@@ -201,7 +201,7 @@ func (p *pair) trust() {
 func (p *pair) join(options ...string) {
 	p.a.t.Helper()
 	p.b.mustCLI("peers", "accept", p.aID, "--yes")
-	p.a.mustCLI(append([]string{"peers", "connect", p.bID, "--yes", "--timeout", "50s"}, options...)...)
+	p.a.mustCLI(append([]string{"peers", "connect", p.bID, "--yes", "--timeout", soon.String()}, options...)...)
 	p.a.awaitStatus("is joined", p.bID, outgoing(true))
 	p.b.awaitStatus("serves", p.aID, incoming(true))
 }

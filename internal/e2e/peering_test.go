@@ -68,7 +68,7 @@ func TestPeering(t *testing.T) {
 			return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
 		})
 		b.mustCLI("peers", "accept", p.aID, "--yes")
-		out := a.mustCLI("peers", "connect", p.bID, "--timeout", "50s")
+		out := a.mustCLI("peers", "connect", p.bID, "--timeout", soon.String())
 		if !strings.Contains(out, "INFO") {
 			t.Errorf("connect does not tell its steps:\n%s", out)
 		}
@@ -148,14 +148,14 @@ func TestPeering(t *testing.T) {
 
 	t.Run("the other direction is independent", func(t *testing.T) {
 		a.mustCLI("peers", "accept", p.bID)
-		b.mustCLI("peers", "connect", p.aID, "--timeout", "50s")
+		b.mustCLI("peers", "connect", p.aID, "--timeout", soon.String())
 		fc := a.awaitStatus("is joined both ways", p.bID, func(fc *api.ForeignCluster) error {
 			return errors.Join(outgoing(true)(fc), incoming(true)(fc))
 		})
 		if fc.Status.Role != api.RoleConsumerAndProvider {
 			t.Errorf("role %s", fc.Status.Role)
 		}
-		b.mustCLI("peers", "disconnect", p.aID, "--timeout", "50s")
+		b.mustCLI("peers", "disconnect", p.aID, "--timeout", soon.String())
 		a.gone(prPath + "/" + p.bID)
 		b.gone(advPath + "/" + p.aID)
 		p.works()
@@ -169,12 +169,12 @@ func TestPeering(t *testing.T) {
 
 	t.Run("disconnect and connect again and again", func(t *testing.T) {
 		for range 3 {
-			a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+			a.mustCLI("peers", "disconnect", p.bID, "--timeout", soon.String())
 			b.gone(prPath + "/" + p.aID)
 			a.gone(advPath + "/" + p.bID)
 			a.gone(secretPath + "/liqo-peer-" + p.bID)
 			b.awaitStatus("no longer serves", p.aID, incoming(false))
-			a.mustCLI("peers", "connect", p.bID, "--timeout", "50s")
+			a.mustCLI("peers", "connect", p.bID, "--timeout", soon.String())
 			p.works()
 		}
 	})
@@ -238,7 +238,7 @@ func TestPeering(t *testing.T) {
 			return errors.Join(outgoing(false)(fc), condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "EndedByProvider"))
 		})
 		b.mustCLI("peers", "accept", p.aID)
-		a.mustCLI("peers", "connect", p.bID, "--timeout", "50s")
+		a.mustCLI("peers", "connect", p.bID, "--timeout", soon.String())
 		p.works()
 	})
 
@@ -253,7 +253,7 @@ func TestPeering(t *testing.T) {
 			}
 			return outgoing(false)(fc)
 		})
-		a.mustCLI("peers", "connect", p.bID, "--timeout", "50s")
+		a.mustCLI("peers", "connect", p.bID, "--timeout", soon.String())
 		p.works()
 	})
 
@@ -272,7 +272,7 @@ func TestPeering(t *testing.T) {
 			})
 			a.awaitPeer(p.bID, "Present")
 			b.mustCLI("peers", "accept", p.aID)
-			a.mustCLI("peers", "connect", p.bID, "--yes", "--timeout", "50s")
+			a.mustCLI("peers", "connect", p.bID, "--yes", "--timeout", soon.String())
 			p.works()
 		}
 	})

@@ -61,7 +61,7 @@ func TestRaces(t *testing.T) {
 	b.host.Link("eth0").SetAddress("10.77.0.99/24")
 	start(b)
 	p.settled(-1)
-	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", soon.String())
 	a.gone("/api/v1/nodes/" + p.b.asNode())
 	for _, x := range boxes {
 		x.stop() // which fails if the detector has found something: the exit code is 66 then

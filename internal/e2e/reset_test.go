@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"liqo.io/agent/agent/control"
@@ -95,13 +96,17 @@ func TestReset(t *testing.T) {
 	p.join()
 	t.Run("killed", func(t *testing.T) {
 		dir := filepath.Dir(statePath)
+		// It does not end before it is looked for: A waits for an answer of B.
+		if err := p.b.agent.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
 		begun := make(chan error, 1)
 		go func() { _, err := p.a.cli("reset", "--yes"); begun <- err }()
 		p.a.eventually("a reset is under way", func() error {
-			_, err := os.Stat(p.a.host.Path(dir + "/reset.pending")) // by no program, which might take longer than the reset
+			_, err := os.Stat(p.a.host.Path(dir + "/reset.pending"))
 			return err
 		})
-		if err := p.a.agent.Kill(); err != nil {
+		if err := errors.Join(p.a.agent.Kill(), p.b.agent.Signal(syscall.SIGCONT)); err != nil {
 			t.Fatal(err)
 		}
 		p.a.start()

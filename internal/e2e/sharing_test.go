@@ -375,7 +375,7 @@ func TestSharing(t *testing.T) {
 
 	t.Run("rolling update", func(t *testing.T) {
 		a.kubectl("set", "image", "-n", "shop", "deployment/web", "web=web:2")
-		a.kubectl("rollout", "status", "-n", "shop", "deployment/web", "--timeout=25s")
+		a.kubectl("rollout", "status", "-n", "shop", "deployment/web", "--timeout="+soon.String())
 		a.eventually("only new pods are left", func() error {
 			pods, err := b.guests(p.aID)
 			for _, pod := range pods {
@@ -401,7 +401,7 @@ func TestSharing(t *testing.T) {
 			}
 			return err
 		})
-		a.kubectl("rollout", "status", "-n", "shop", "deployment/web", "--timeout=25s")
+		a.kubectl("rollout", "status", "-n", "shop", "deployment/web", "--timeout="+soon.String())
 	})
 
 	t.Run("what cannot work says so", func(t *testing.T) {
@@ -424,7 +424,7 @@ spec:
 		if err != nil || pod.Status.Phase != corev1.PodPending {
 			t.Errorf("it is %s %v", pod.Status.Phase, err)
 		}
-		a.kubectl("delete", "pod", "-n", "shop", "disk", "--timeout=20s")
+		a.kubectl("delete", "pod", "-n", "shop", "disk", "--timeout="+soon.String())
 		a.apply(`apiVersion: v1
 kind: Pod
 metadata: {name: elsewhere, namespace: shop}
@@ -439,7 +439,7 @@ spec:
 			}
 			return err
 		})
-		a.kubectl("delete", "pod", "-n", "shop", "elsewhere", "--timeout=20s")
+		a.kubectl("delete", "pod", "-n", "shop", "elsewhere", "--timeout="+soon.String())
 	})
 
 	t.Run("the offer holds", func(t *testing.T) {
@@ -510,7 +510,7 @@ spec:
 			}
 			return err
 		})
-		a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+		a.mustCLI("peers", "disconnect", p.bID, "--timeout", soon.String())
 	})
 
 	t.Run("less than is offered, and the end", p.parts)
@@ -560,7 +560,7 @@ func (p *pair) parts(t *testing.T) {
 	p.sized(api.RequestedResources{CPU: "1", Memory: "512Mi"}, "1", "512Mi")
 	a.mustCLI("peers", "set", p.bID, "--cpu", "default")
 	p.sized(api.RequestedResources{Memory: "512Mi"}, "2", "512Mi")
-	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", soon.String())
 	a.eventually("all run at home", func() error {
 		pods, err := a.pods()
 		home := 0
@@ -698,7 +698,7 @@ func TestSharingAmongThree(t *testing.T) {
 		consumer.awaitFC("appears", providerID, reachable)
 		provider.awaitFC("appears", consumerID, reachable)
 		provider.mustCLI("peers", "accept", consumerID, "--yes")
-		consumer.mustCLI("peers", "connect", providerID, "--yes", "--timeout", "50s")
+		consumer.mustCLI("peers", "connect", providerID, "--yes", "--timeout", soon.String())
 		consumer.awaitNode(provider.asNode(), true)
 		consumer.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	}
@@ -851,7 +851,7 @@ kill $pid`)
 		out, err := a.tryShell(`kubectl run -n shop talker --image=` + bed.Image + ` --image-pull-policy=Never --restart=Never --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.b.asNode() + `"}}}' -- sh -c 'for i in 1 2 3; do echo line $i; sleep 1; done'
 kubectl wait -n shop pod/talker --for=jsonpath='{.status.containerStatuses[0].state.running.startedAt}' --timeout=20s || true
 kubectl logs -f -n shop talker
-kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --timeout=20s`)
+kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --timeout=300s`)
 		if err != nil || !strings.Contains(out, "line 1\nline 2\nline 3\n") {
 			t.Errorf("logs -f: %q %v", out, err)
 		}
@@ -874,7 +874,7 @@ kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --tim
 		})
 	})
 	t.Run("deleted within its grace period", func(t *testing.T) {
-		a.kubectl("delete", "pod", "-n", "shop", "--all", "--timeout=25s")
+		a.kubectl("delete", "pod", "-n", "shop", "--all", "--timeout="+soon.String())
 		p.settled(0)
 	})
 	t.Run("top", p.top)

@@ -239,7 +239,7 @@ func TestStorage(t *testing.T) {
 	same("after both agents were killed")
 
 	// The two part, and find each other again.
-	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", soon.String())
 	p.stored(control.StorageRetained)
 	if own, err := cliJSON[control.Storage](a, "storage", "list"); err != nil || len(own.Own) != 1 || own.Own[0].State != "Parted" || own.Own[0].Claim != "data-db-0" {
 		t.Errorf("%+v, %v", own, err)
@@ -274,7 +274,7 @@ func TestStorage(t *testing.T) {
 
 	// Without a provider and claims there is no class.
 	a.shell("kubectl delete pvc -n shop --all")
-	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", soon.String())
 	a.eventually("the storage class is gone", func() error {
 		classes, err := list[storagev1.StorageClass](a, "/apis/storage.k8s.io/v1/storageclasses")
 		if err == nil && len(classes) > 0 {

@@ -66,7 +66,7 @@ func TestInvite(t *testing.T) {
 	if out, err := c.cli("peers", "connect", "--token", made.Token, "https://"+p.a.addr.String()+":6447"); err == nil {
 		t.Errorf("a token was used at another cluster:\n%s", out)
 	}
-	p.a.mustCLI("peers", "connect", "--token", made.Token, "--timeout", "50s")
+	p.a.mustCLI("peers", "connect", "--token", made.Token, "--timeout", soon.String())
 	p.works()
 	for x, id := range map[*box]string{p.a: p.bID, p.b: p.aID} {
 		if got := x.peerJSON(id).Trust; got.Mode != control.Trusted || got.Method != "Invite" || got.By == "" || got.At.IsZero() {

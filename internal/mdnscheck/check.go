@@ -45,14 +45,14 @@ func Checks() []Check {
 }
 
 // Run performs the given checks one after the other against the lab's subject.
-// A check that fails once is repeated up to twice on a machine that may have
-// been busy: a responder that breaks a rule breaks it every time. after, if not
-// nil, is called with each result.
+// A check that fails is repeated up to four times, on a machine that may be busy:
+// a responder that breaks a rule breaks it every time. after, if not nil, is
+// called with each result.
 func (l *Lab) Run(ctx context.Context, checks []Check, after func(Result)) ([]Result, error) {
 	var out []Result
 	for _, c := range checks {
 		var err error
-		for range 3 {
+		for range 5 {
 			if err = c.run(ctx, l); err == nil || ctx.Err() != nil {
 				break
 			}
