@@ -255,8 +255,9 @@ RACE    := -race $(UNRACED:%=-gcflags='%=-dwarf=false -race=false')
 # The longest come first in each group, so that nothing is waited for alone at the end.
 E2E     := ./internal/e2e
 DRIVING := ./network/integration ./internal/packagetest ./doctor/integration ./service/integration . ./internal/reference
-# Of those that wait most of the time (mdnssvc, mdnscheck, resolver), no two are to meet.
-LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./state ./endpoint ./internal/mdnscheck ./internal/bed ./dnssd/resolver/integration ./network/filter
+# Two use a processor most of the time. Of those that wait most of the time (mdnssvc, mdnscheck, resolver), no two begin together.
+HEAVY   := ./peering/integration ./sharing/integration
+LONGEST := ./mdnssvc ./state ./endpoint ./internal/mdnscheck ./internal/bed ./network/filter ./dnssd/resolver/integration
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.
 # The list is made once, when it is needed.
@@ -266,7 +267,7 @@ ALONE    = $(eval ALONE := $(call without,^$(BED)$$|^$(BED)/cmd/|^os/exec$$))$(A
 CONCURRENT   := ^\s*go |\.Go\(|\.Parallel\(|^\s"sync(/atomic)?"$$|\bchan\b|httptest|bubble\.|net\.(Listen|Pipe)
 ALONE_RACED   = $(filter $(shell git grep -lE '$(CONCURRENT)' -- '*.go' | xargs dirname | sort -u | sed 's,^,./,'),$(ALONE))
 ALONE_UNRACED = $(filter-out $(ALONE_RACED),$(ALONE))
-OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
+OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(HEAVY) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Three groups side by side, each of which takes about as long as the end-to-end tests. With more packages at a time they are in each
 # other's way. lint has run vet; without symbols, the test programs are linked in half the time. FRESH=1 runs again what has not
@@ -291,7 +292,8 @@ test: setup build
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(EACH_TIME) -parallel 4 $(E2E) \
-		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
+		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(HEAVY) \
+		++ CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 3 $(OTHERS) \
 		-- $(EACH_TIME) -p 1 $(DRIVING) \
 		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE_RACED) \
 		++ $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) -p 2 $(ALONE_UNRACED)
