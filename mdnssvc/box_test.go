@@ -150,6 +150,18 @@ func (b *box) uses(uses map[string]Use) {
 	b.svc.SetLinksFor(b.current(), b.use)
 }
 
+// obeyed waits until the box has done what it was asked for, and returns a moment
+// after that.
+func (b *box) obeyed() time.Time {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	if err := b.svc.Answers(ctx); err != nil {
+		b.t.Fatal(err)
+	}
+	return time.Now()
+}
+
 // await waits until what the box knows satisfies ok.
 func (b *box) await(what string, ok func(live map[instanceKey]Event, lost map[instanceKey]string) bool) {
 	b.t.Helper()
