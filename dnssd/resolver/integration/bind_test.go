@@ -59,8 +59,13 @@ type box struct {
 	t *testing.T
 }
 
+// resolver returns a resolver. A server that is named may take its time for an answer on a
+// machine that is busy: asking again would be counted.
 func (b box) resolver(cfg resolver.Config) *resolver.Resolver {
 	b.t.Helper()
+	if cfg.Server != "" && cfg.Timeout == 0 {
+		cfg.Timeout = time.Minute
+	}
 	r, err := resolver.New(cfg)
 	if err != nil {
 		b.t.Fatal(err)
