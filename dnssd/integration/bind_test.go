@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { bed.Main(m) }
 const (
 	server = "10.77.0.53"
 	// patience is how long a server may take for an answer on a machine that is busy.
-	patience = 10 * time.Second
+	patience = time.Minute
 )
 
 // documented is the zone of Liqo's documentation as it stands there, except for the
