@@ -293,7 +293,7 @@ func TestTwoThousandByTCP(t *testing.T) {
 	const n = 2000
 	b := bed.New(t)
 	ns, box := b.AddHost("ns", server+"/24"), b.AddHost("box", "10.77.0.1/24")
-	ctx := within(t, 5*time.Minute)
+	ctx := within(t, 10*time.Minute) // two looks may take 2 min each
 	var text strings.Builder
 	text.WriteString("$TTL 600\n")
 	for i := range n {
@@ -308,7 +308,8 @@ func TestTwoThousandByTCP(t *testing.T) {
 	// asked about is named, and is found by the next look.
 	r := w.next()
 	for r.Outcome == resolver.Found && len(r.Skipped) > 0 {
-		if len(r.Instances)+len(r.Skipped) != n || !strings.Contains(r.Message, "LookupFailed") {
+		// More than 200 that are left out are summed up in one.
+		if sum := len(r.Instances) + len(r.Skipped); sum > n || sum < n && len(r.Skipped) <= 200 || !strings.Contains(r.Message, "LookupFailed") {
 			t.Fatalf("%d instances, %d skipped: %s", len(r.Instances), len(r.Skipped), r.Message)
 		}
 		t.Logf("%d instances, then another look: %s", len(r.Instances), r.Message)
