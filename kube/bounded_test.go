@@ -3,10 +3,41 @@ package kube
 import (
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
+
+	"k8s.io/client-go/rest"
 )
+
+// deadlines is a transport that fails, and notes how long it may take.
+type deadlines struct{ given time.Duration }
+
+func (d *deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
+	end, _ := r.Context().Deadline()
+	d.given = time.Until(end)
+	return nil, errors.New("no answer")
+}
+
+func TestTimeoutOfRequests(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: time.Second, time.Hour: time.Hour} {
+		sees := &deadlines{}
+		config := &rest.Config{Host: "https://nowhere", Transport: sees, Timeout: timeout}
+		begun := time.Now()
+		c, err := New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), "/", nil); err == nil || sees.given > want || sees.given < want-time.Since(begun) {
+			t.Errorf("with %v: %v, %v for a request", timeout, err, sees.given)
+		}
+		if config.Timeout != timeout {
+			t.Errorf("the configuration says %v", config.Timeout)
+		}
+	}
+}
 
 func TestBoundedBody(t *testing.T) {
 	const text = "an answer"

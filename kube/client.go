@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,8 @@ import (
 )
 
 const (
-	// requestTimeout bounds every request but lists and watches.
+	// requestTimeout bounds every request but lists and watches, unless the
+	// configuration says otherwise.
 	requestTimeout = 10 * time.Second
 	// listTimeout bounds a list; some thousand objects from a slow machine take
 	// longer than one.
@@ -46,10 +48,13 @@ const (
 type Client struct {
 	rest      *rest.RESTClient
 	transport http.RoundTripper
+	timeout   time.Duration // of a request that is neither a list nor a watch
 }
 
-// New returns a client for an API server. config is not changed.
+// New returns a client for an API server. config is not changed. Its Timeout is for
+// every request but lists and watches; 0 means ten seconds.
 func New(config *rest.Config) (*Client, error) {
+	timeout := cmp.Or(config.Timeout, requestTimeout)
 	config = rest.CopyConfig(config)
 	config.APIPath = "/api"
 	config.GroupVersion = &schema.GroupVersion{Version: "v1"}
@@ -72,7 +77,7 @@ func New(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
 	}
-	return &Client{rest: client, transport: httpClient.Transport}, nil
+	return &Client{rest: client, transport: httpClient.Transport, timeout: timeout}, nil
 }
 
 // statusScheme knows what errors are made of; everything else is decoded here.
@@ -148,7 +153,7 @@ func (c *Client) send(ctx context.Context, method, path string, request *rest.Re
 }
 
 func (c *Client) do(ctx context.Context, method, path string, request *rest.Request, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	text, err := read(ctx, request.AbsPath(path), maxAnswer)
 	if err == nil && into != nil {
