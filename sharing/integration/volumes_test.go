@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -362,7 +363,8 @@ func killedClaims(s *storing) {
 	s.host.node, s.host.settings.GuestStorageClass = "b", "made"
 	guests := guestNamespace("shop")
 	rights := rbac + guests + "/rolebindings/" + host.RoleName
-	get := func(c *kube.Client, path string) bool { return c.Get(ctx, path, nil) == nil }
+	exists := func(c *kube.Client, path string) bool { return c.Get(ctx, path, nil) == nil }
+	missing := func(c *kube.Client, path string) bool { return apierrors.IsNotFound(c.Get(ctx, path, nil)) }
 	joined, parted := storingTenancy(), storingTenancy()
 	parted.Admitted = false
 	done := make(map[string]bool) // what was not killed the last time, because it writes less than that
@@ -417,16 +419,16 @@ func killedClaims(s *storing) {
 			s.must(s.b.Create(ctx, namespaces+guests+"/secrets", object{"metadata": object{"name": name, "labels": object{workload.LabelOriginCluster: string(consumerID)}}}, nil))
 			step("part", parted, func() bool {
 				status := s.host.Stands(consumerID)
-				return !status.Busy && status.Claims == 1 && !status.RetainedSince.IsZero() && !get(s.b, secret) && !get(s.b, rights)
+				return !status.Busy && status.Claims == 1 && !status.RetainedSince.IsZero() && missing(s.b, secret) && missing(s.b, rights)
 			})
 			step("join", joined, func() bool {
 				status := s.host.Stands(consumerID)
-				return status.Claims == 1 && status.RetainedSince.IsZero() && get(s.b, rights)
+				return status.Claims == 1 && status.RetainedSince.IsZero() && exists(s.b, rights)
 			})
 		}
 		s.end(name)
 		s.must(s.a.Delete(ctx, path, metav1.DeleteOptions{}))
-		step("delete", joined, func() bool { return !get(s.a, path) && !get(s.a, volume) })
+		step("delete", joined, func() bool { return missing(s.a, path) && missing(s.a, volume) })
 		bedtest.Within(t, "no copy", func() error {
 			if n := len(s.copies("shop")); n != 0 {
 				return fmt.Errorf("killed after %d writes: %d copies", writes, n)
