@@ -174,7 +174,7 @@ func (a *apiServer) hosting(t *testing.T, home *endpointtest.Box, l *decisions, 
 // link returns a Link of b to s that ends with the test.
 func newLink(t testing.TB, b *endpointtest.Box, s *Server, home *endpointtest.Box) *tunnel.Link {
 	t.Helper()
-	c := client.New(client.Config{Issuer: b.Issuer})
+	c := client.New(client.Config{Issuer: b.Issuer, Timeout: endpointtest.Hang})
 	l := tunnel.New(c, tunnel.Config{Target: func() (peer.Target, bool) {
 		return peer.Target{ID: home.Identity.ClusterID, Fingerprint: home.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}, true
 	}})

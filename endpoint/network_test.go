@@ -220,7 +220,7 @@ func TestNetworkOfClient(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	n := &echoes{}
 	s := servePeers(t, home, pin(other), nil, func(s *Server) { s.cfg.Network = n })
-	c := client.New(client.Config{Issuer: other.Issuer})
+	c := client.New(client.Config{Issuer: other.Issuer, Timeout: endpointtest.Hang})
 	t.Cleanup(c.Close)
 	target := peer.Target{ID: home.Identity.ClusterID, Fingerprint: home.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -283,7 +283,7 @@ func limited(t *testing.T) (n int) {
 func TestNetworkWaitsHere(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	s := servePeers(t, home, pin(other), nil, func(s *Server) { s.cfg.Network = &echoes{} })
-	c := client.New(client.Config{Issuer: other.Issuer})
+	c := client.New(client.Config{Issuer: other.Issuer, Timeout: endpointtest.Hang})
 	t.Cleanup(c.Close)
 	endpointtest.Eventually(t, "end what was before", func() bool { return limited(t) == 0 })
 	conn, err := c.Network(t.Context(), peer.Target{ID: home.Identity.ClusterID, Fingerprint: home.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})

@@ -41,7 +41,7 @@ func TestReach(t *testing.T) {
 	back, elsewhere := serve(t, other, "127.0.0.1:0", nil), serve(t, third, "127.0.0.1:0", nil)
 	plain := endpointtest.ListenRaw(t, "127.0.0.1", func(c net.Conn) { _, _ = c.Write([]byte("SSH-2.0-x\r\n")); endpointtest.Silent(c) })
 	mute := endpointtest.ListenRaw(t, "127.0.0.1", endpointtest.Silent)
-	ours := client.New(client.Config{Issuer: other.Issuer})
+	ours := client.New(client.Config{Issuer: other.Issuer, Timeout: endpointtest.Hang})
 	defer ours.Close()
 	target := peer.Target{Fingerprint: home.Key.Fingerprint(), Addrs: []netip.AddrPort{at(s, "127.0.0.1")}}
 	for _, tc := range []struct {
@@ -132,7 +132,7 @@ func TestReachIsForFewCallers(t *testing.T) {
 func TestReachOfOlder(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	s := servePeers(t, home, pin(other), nil, nil)
-	ours := client.New(client.Config{Issuer: other.Issuer})
+	ours := client.New(client.Config{Issuer: other.Issuer, Timeout: endpointtest.Hang})
 	defer ours.Close()
 	target := peer.Target{Fingerprint: home.Key.Fingerprint(), Addrs: []netip.AddrPort{at(s, "127.0.0.1")}}
 	if _, err := ours.Reach(t.Context(), target, wire.Greeting{Identity: other.Identity, Port: 1}); !errors.Is(err, client.ErrNoReach) {

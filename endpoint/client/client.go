@@ -39,7 +39,9 @@ type Config struct {
 	// Roots are the certificate authorities that may vouch for the host name of a
 	// URL; nil means the system's.
 	Roots *x509.CertPool
-	// Timeout limits one Identify as a whole; 0 means DefaultTimeout.
+	// Timeout limits one Identify as a whole; 0 means DefaultTimeout. Three fifths of
+	// it, and never less than three seconds, are for one address, in other calls too:
+	// some is left for those that are tried after it.
 	Timeout time.Duration
 	// MaxSessions is for how many peers the TLS session is remembered, in 2 KiB for
 	// each on average; the least recently seen are forgotten. 0 means
@@ -99,7 +101,7 @@ func New(cfg Config) *Client {
 		start:  time.Now(),
 
 		headStart:       headStart,
-		attemptTimeout:  attemptTimeout,
+		attemptTimeout:  max(attemptTimeout, cfg.Timeout*3/5),
 		exchangeTimeout: ExchangeTimeout,
 		idleSilence:     idleAnswerTimeout,
 	}

@@ -323,6 +323,17 @@ func TestCancelSaysNothingAboutThePeer(t *testing.T) {
 	}
 }
 
+// One address leaves time for those that are tried after it.
+func TestTimeoutOfOneAddress(t *testing.T) {
+	for all, one := range map[time.Duration]time.Duration{
+		0: 3 * time.Second, time.Second: 3 * time.Second, DefaultTimeout: 3 * time.Second, time.Minute: 36 * time.Second,
+	} {
+		if got := New(Config{Timeout: all}).attemptTimeout; got != one {
+			t.Errorf("%v of %v, want %v", got, all, one)
+		}
+	}
+}
+
 func TestTimeoutCoversEverything(t *testing.T) {
 	var list []netip.AddrPort
 	for range 10 {

@@ -17,7 +17,8 @@ const (
 	// headStart is how long an address is tried alone before the next is tried
 	// as well. A failure ends it early.
 	headStart = 200 * time.Millisecond
-	// attemptTimeout is how long one address may take for everything.
+	// attemptTimeout is how long one address may take for everything, with the
+	// DefaultTimeout or a shorter one.
 	attemptTimeout = 3 * time.Second
 	// maxParallel is how many addresses are tried at the same time.
 	maxParallel = 6

@@ -147,7 +147,7 @@ func at(s *endpoint.Server) netip.AddrPort {
 // newLink returns a Link of b to s that ends with the test.
 func newLink(t testing.TB, b *endpointtest.Box, s *endpoint.Server, home *endpointtest.Box) *Link {
 	t.Helper()
-	c := client.New(client.Config{Issuer: b.Issuer})
+	c := client.New(client.Config{Issuer: b.Issuer, Timeout: endpointtest.Hang})
 	l := New(c, Config{Target: func() (peer.Target, bool) {
 		return peer.Target{ID: home.Identity.ClusterID, Fingerprint: home.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s))}, true
 	}})

@@ -105,7 +105,7 @@ func newMovableLink(t *testing.T, b *endpointtest.Box, fp peer.Fingerprint, firs
 		now.Store(&peer.Target{ID: endpointtest.IDA, Fingerprint: fp, Addrs: Addrs})
 	}
 	set(first)
-	c := client.New(client.Config{Issuer: b.Issuer})
+	c := client.New(client.Config{Issuer: b.Issuer, Timeout: endpointtest.Hang})
 	l := New(c, Config{Target: func() (peer.Target, bool) { return *now.Load(), true }})
 	t.Cleanup(func() {
 		l.Close()
