@@ -481,7 +481,7 @@ func TestPeersSeeWhoWeAreNow(t *testing.T) {
 
 func TestCallsComeBeforeChecks(t *testing.T) {
 	us := endpointtest.New(t, endpointtest.IDB)
-	c := New(Config{Issuer: us.Issuer, Keep: 2})
+	c := patient(Config{Issuer: us.Issuer, Keep: 2})
 	defer c.Close()
 	var boxes []*endpointtest.Box
 	var servers []*peerServer
@@ -656,7 +656,7 @@ func TestChecksDoNotSpoilCalls(t *testing.T) {
 	}
 
 	// The session: a check that knows no key leaves another one behind.
-	c = New(Config{Issuer: us.Issuer})
+	c = patient(Config{Issuer: us.Issuer})
 	mustExchange(t, c, target, get)
 	mustIdentify(t, c, peer.Target{Addrs: endpointtest.Addrs(p.addr)})
 	resumed := p.resumed.Load()
@@ -679,7 +679,7 @@ func TestChecksDoNotSpoilCalls(t *testing.T) {
 func TestSessionsAreBoundedInBytes(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	p := servePeer(t, b, "127.0.0.1:0", echo)
-	c := New(Config{Issuer: endpointtest.New(t, endpointtest.IDB).Issuer, MaxSessions: 10})
+	c := patient(Config{Issuer: endpointtest.New(t, endpointtest.IDB).Issuer, MaxSessions: 10})
 	mustExchange(t, c, targetOf(b, p.addr), Request{Method: "GET", Path: "/"})
 	s, ok := c.sessions.get(b.Key.Fingerprint(), 1)
 	if !ok || s.id != endpointtest.IDA {
