@@ -56,7 +56,15 @@ func TestReach(t *testing.T) {
 		{"nothing", endpointtest.DeadPort(t).Port(), wire.ReachRefused},
 		{"no answer", mute.Port(), wire.ReachTimedOut},
 	} {
-		got, err := ours.Reach(t.Context(), target, wire.Greeting{Identity: other.Identity, Port: tc.port, URL: "https://192.0.2.1:1"})
+		ask := func() (wire.Reached, error) {
+			return ours.Reach(t.Context(), target, wire.Greeting{Identity: other.Identity, Port: tc.port, URL: "https://192.0.2.1:1"})
+		}
+		got, err := ask()
+		// On a busy machine, a handshake may take longer than a call back may.
+		for end := time.Now().Add(endpointtest.Hang); err == nil && got.Outcome == wire.ReachTimedOut && tc.want != wire.ReachTimedOut && time.Now().Before(end); {
+			<-tried
+			got, err = ask()
+		}
 		want := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), tc.port)
 		if err != nil || got.Outcome != tc.want || got.Address != want.String() || got.Detail == "" || time.Since(got.Time).Abs() > time.Minute {
 			t.Errorf("%s: %+v, %v; want %s", tc.name, got, err, tc.want)
