@@ -349,6 +349,7 @@ func TestManyNeighbours(t *testing.T) {
 	if writes := r.Status().Writes; writes > 2*n+50 {
 		t.Errorf("%d writes for %d neighbours", writes, n)
 	}
+	awaitInstalled(t, k) // or it is left to the next one
 	r.stop()
 	again := run(t, r.kubeconfig, reg)
 	within(t, "a new start", func() error {
