@@ -148,7 +148,7 @@ func TestFold(t *testing.T) {
 		within(t, "my-cluster only", func() error { return errors.Join(a.missing(fcPath+"/another"), folded(a, b, "my-cluster")) })
 	})
 	t.Run("deleted", func(t *testing.T) {
-		if out, err := a.kube.Kubectl(t.Context(), "delete", "fc", "my-cluster", "--timeout=30s"); err != nil {
+		if out, err := a.kube.Kubectl(t.Context(), "delete", "fc", "my-cluster", "--timeout=5m"); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		within(t, "parted", func() error { return parted(a, b) })
