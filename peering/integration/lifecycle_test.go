@@ -264,7 +264,13 @@ func TestLifecycle(t *testing.T) {
 		}
 		reg.settle(true)
 		awaitGone(t, k, fcPath+"/"+string(barnID))
-		if lines := again.log.Lines(slog.LevelInfo); len(lines) != 1 {
+		lines := again.log.Lines(slog.LevelInfo)
+		for i := len(lines) - 1; i > 0; i-- { // a busy machine may lose the connection, and has another then
+			if strings.Contains(lines[i], "lost the connection to the API server") {
+				lines = slices.Delete(lines, i, min(i+2, len(lines)))
+			}
+		}
+		if len(lines) != 1 {
 			t.Errorf("want one line about the connection, got:\n%s", strings.Join(lines, "\n"))
 		}
 	})
