@@ -119,7 +119,7 @@ func (s *session) complete(ctx context.Context, st standing, guest *corev1.Names
 	for {
 		wait, err := s.reconcileNamespace(ctx, st, guest)
 		if err != nil {
-			if s.leaving(guest) {
+			if s.leaving(guest, err) {
 				return terminating(guest.Name)
 			}
 			return slow(guest.Name, err)
@@ -141,13 +141,13 @@ func (s *session) complete(ctx context.Context, st standing, guest *corev1.Names
 	// refuses every pod.
 	err := s.await(ctx, func() bool {
 		quota := s.quotas.Get(guest.Name, QuotaName)
-		return quota != nil && counted(quota) || s.leaving(guest) || s.host.Owns(st.tenant.id, guest.Name) != nil
+		return quota != nil && counted(quota) || s.leaving(guest, nil) || s.host.Owns(st.tenant.id, guest.Name) != nil
 	})
 	if err == nil {
 		err = s.awaitServiceAccount(ctx, guest.Name)
 	}
 	switch {
-	case s.leaving(guest):
+	case s.leaving(guest, err):
 		return terminating(guest.Name)
 	case err != nil:
 		return slow(guest.Name, err)

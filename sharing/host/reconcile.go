@@ -60,7 +60,7 @@ func (s *session) reconcileTenant(ctx context.Context, st standing) (time.Durati
 		}
 		wait, err := s.reconcileNamespace(ctx, st, guest)
 		again = work.Sooner(again, wait)
-		if err != nil && !s.leaving(guest) {
+		if err != nil && !s.leaving(guest, err) {
 			errs = append(errs, err)
 		}
 	}
@@ -101,10 +101,11 @@ func (s *session) reconcileSlices(ctx context.Context, st standing) (again time.
 }
 
 // leaving is whether a namespace is being deleted, or is no longer what it was, so
-// that failing to change it means nothing.
-func (s *session) leaving(guest *corev1.Namespace) bool {
+// that failing with err to change it means nothing. What is deleted in it may be seen, and
+// made again, before its own deletion is seen, which then err alone says.
+func (s *session) leaving(guest *corev1.Namespace, err error) bool {
 	now := s.namespaces.Get("", guest.Name)
-	return now == nil || now.UID != guest.UID || now.DeletionTimestamp != nil
+	return now == nil || now.UID != guest.UID || now.DeletionTimestamp != nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // reconcileNamespace makes one namespace what it is to be. The RoleBinding comes last: nobody
