@@ -51,6 +51,9 @@ const (
 	verifyEvery = 5 * time.Second
 )
 
+// timeouts are those that differ in tests: answerTimeout, tryTimeout and unknownFor.
+type timeouts struct{ answer, try, unknown time.Duration }
+
 // Guest is who has an address.
 type Guest struct {
 	Consumer peer.ClusterID
@@ -92,13 +95,14 @@ type Config struct {
 
 // Server answers the queries of guests. Its methods may be called from any goroutine.
 type Server struct {
-	cfg    Config
-	rates  *throttle.Buckets[netip.Addr]
-	shares *throttle.Buckets[peer.ClusterID]
-	guests *throttle.Slots[netip.Addr]
-	all    *throttle.Slots[peer.ClusterID]
-	conns  *throttle.Slots[peer.ClusterID]
-	large  *throttle.Slots[peer.ClusterID]
+	cfg      Config
+	timeouts timeouts
+	rates    *throttle.Buckets[netip.Addr]
+	shares   *throttle.Buckets[peer.ClusterID]
+	guests   *throttle.Slots[netip.Addr]
+	all      *throttle.Slots[peer.ClusterID]
+	conns    *throttle.Slots[peer.ClusterID]
+	large    *throttle.Slots[peer.ClusterID]
 
 	queries, rewritten atomic.Uint64
 
@@ -115,7 +119,7 @@ type Server struct {
 // New returns a Server that answers nobody. It starts nothing.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, rates: throttle.New[netip.Addr](perSecond, burst, maxSources), shares: throttle.New[peer.ClusterID](allPerSecond, allBurst, maxSources),
+		cfg: cfg, timeouts: timeouts{answerTimeout, tryTimeout, unknownFor}, rates: throttle.New[netip.Addr](perSecond, burst, maxSources), shares: throttle.New[peer.ClusterID](allPerSecond, allBurst, maxSources),
 		guests: throttle.NewSlots[netip.Addr](perGuest, inAll), all: throttle.NewSlots[peer.ClusterID](perConsumer, inAll),
 		conns: throttle.NewSlots[peer.ClusterID](connsPerConsumer, connsInAll), large: throttle.NewSlots[peer.ClusterID](largePerConsumer, largeInAll),
 		state: new(State), changed: make(chan struct{}), refusals: make(map[string]uint64),
@@ -231,7 +235,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		case verified != state.Domain:
 			// Else names of this cluster would pass for names outside.
-			if err := verify(ctx, state.Domain, state.Servers); err == nil {
+			if err := verify(ctx, state.Domain, state.Servers, s.timeouts.try); err == nil {
 				verified = state.Domain
 			} else if ctx.Err() == nil {
 				s.note(nil, err)
@@ -332,7 +336,7 @@ func (s *Server) admit(src netip.Addr) (release func(), ok bool) {
 
 // handle answers a query, with nil for silence.
 func (s *Server) handle(ctx context.Context, src netip.Addr, raw []byte, tcp bool) []byte {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeouts.answer)
 	defer cancel()
 	s.queries.Add(1)
 	if len(raw) < headerSize || len(raw) > maxQuery || raw[2]&responseBit != 0 { // never an answer to an answer
@@ -354,14 +358,14 @@ func (s *Server) handle(ctx context.Context, src netip.Addr, raw []byte, tcp boo
 		return fit(no, size)
 	}
 	m := upstream(q, l.name, l.as)
-	got, err := exchange(ctx, "udp", m, l.servers)
+	got, err := exchange(ctx, "udp", m, l.servers, s.timeouts.try)
 	if err == nil && got.Truncated && tcp { // by UDP, the guest would not take more either
 		if !s.large.Await(ctx, l.consumer) {
 			s.refuse(refusedRate)
 			return fit(reply(q, dns.RcodeServerFailure), size)
 		}
 		defer s.large.Release(l.consumer)
-		got, err = exchange(ctx, "tcp", m, l.servers)
+		got, err = exchange(ctx, "tcp", m, l.servers, s.timeouts.try)
 	}
 	if err != nil {
 		s.refuse(refusedUpstream)
@@ -421,7 +425,7 @@ func (s *Server) understand(ctx context.Context, src netip.Addr, q *dns.Msg) (*l
 
 // who returns the guest that has an address. A pod of which nothing is known may be a new one.
 func (s *Server) who(ctx context.Context, src netip.Addr) (Guest, *State, bool) {
-	timer := time.NewTimer(unknownFor)
+	timer := time.NewTimer(s.timeouts.unknown)
 	defer timer.Stop()
 	for {
 		state, changed := s.current()

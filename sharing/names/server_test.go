@@ -81,7 +81,13 @@ type service struct {
 	changes int
 }
 
-func serve(t *testing.T, servers ...netip.AddrPort) *service {
+// patient are timeouts of a Server whose cluster DNS, in this process, may be stalled for as long as the test.
+var patient = timeouts{hang, hang, hang}
+
+// usual are those that a Server has.
+var usual = New(Config{}).timeouts
+
+func serve(t *testing.T, limits timeouts, servers ...netip.AddrPort) *service {
 	t.Helper()
 	addAddresses(t, "lo", "127.0.0.1/8", asked.String()+"/32", "10.42.0.9/32", "10.42.0.10/32", "10.42.0.11/32", "10.42.0.12/32", "192.0.2.9/32")
 	s := &service{t: t, outside: true}
@@ -96,6 +102,7 @@ func serve(t *testing.T, servers ...netip.AddrPort) *service {
 		Changed: func() { s.mu.Lock(); defer s.mu.Unlock(); s.changes++ },
 		Logger:  slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
+	s.timeouts = limits
 	s.Set(s.now(servers))
 	bedtest.Run(t, log, nil, s.Run)
 	return s
@@ -196,7 +203,7 @@ ext.liqo-barn-shop.svc CNAME www.example.com.
 trap.liqo-barn-shop.svc CNAME secret.default.svc
 ` + many.String()}, bed.Zone{Name: "example.com", Text: "www A 192.0.2.80\ntrap CNAME secret.default.svc.cluster.local."},
 		bed.Zone{Name: "43.10.in-addr.arpa", Text: "7.0 PTR web.liqo-barn-shop.svc.cluster.local.\n66.0 PTR secret.default.svc.cluster.local."})
-	s := serve(t, server)
+	s := serve(t, timeouts{hang, hang, usual.unknown}, server)
 	s.await()
 	for _, tc := range []struct {
 		from  netip.Addr
@@ -268,29 +275,6 @@ trap.liqo-barn-shop.svc CNAME secret.default.svc
 		t.Errorf("a guest that may not ask outside is told %v", got)
 	}
 
-	// A query that comes before the agent knows its pod waits.
-	early := make(chan error, 1)
-	before := s.Stats().Queries
-	go func() {
-		got, err := send(newPod, "udp", query("web.shop.svc.cluster.local.", dns.TypeA))
-		if err == nil && len(got.Answer) != 1 {
-			err = fmt.Errorf("it is told %v", got)
-		}
-		early <- err
-	}()
-	bedtest.Within(t, "the query is there", func() error {
-		if s.Stats().Queries == before {
-			return errors.New("it is not")
-		}
-		return nil
-	})
-	known := s.now([]netip.AddrPort{server})
-	known.Guests[newPod] = Guest{Consumer: barn, Domain: "cluster.local"}
-	s.Set(known)
-	if err := <-early; err != nil {
-		t.Error(err)
-	}
-
 	stats := s.Stats()
 	for _, why := range []string{refusedUnknown, refusedForeign, refusedOutside} {
 		if stats.Refused[why] == 0 {
@@ -316,6 +300,31 @@ trap.liqo-barn-shop.svc CNAME secret.default.svc
 	}
 	s.Set(new(State))
 	bedtest.Within(t, "nothing is to be answered", func() error { return s.Problem() })
+
+	// A query that comes before the agent knows its pod waits.
+	s = serve(t, patient, server)
+	s.await()
+	early := make(chan error, 1)
+	before := s.Stats().Queries
+	go func() {
+		got, err := send(newPod, "udp", query("web.shop.svc.cluster.local.", dns.TypeA))
+		if err == nil && len(got.Answer) != 1 {
+			err = fmt.Errorf("it is told %v", got)
+		}
+		early <- err
+	}()
+	bedtest.Within(t, "the query is there", func() error {
+		if s.Stats().Queries == before {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	known := s.now([]netip.AddrPort{server})
+	known.Guests[newPod] = Guest{Consumer: barn, Domain: "cluster.local"}
+	s.Set(known)
+	if err := <-early; err != nil {
+		t.Error(err)
+	}
 }
 
 // hostile is a DNS server that answers as a test says.
@@ -394,7 +403,11 @@ func TestHostileUpstream(t *testing.T) {
 		"no question": {func(_ string, q *dns.Msg) []byte { m := address(q); m.Question = nil; return packed(m) }, dns.RcodeServerFailure},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, hostile(t, tc.answer))
+			limits := patient
+			if name == "nothing" {
+				limits = usual
+			}
+			s := serve(t, limits, hostile(t, tc.answer))
 			s.await()
 			if got := ask(t, barnPod, "tcp", "web.shop.svc.cluster.local.", dns.TypeA); got.Rcode != tc.rcode || len(got.Answer) != 1 == (tc.rcode == dns.RcodeSuccess) {
 				t.Errorf("%v", got)
@@ -404,7 +417,7 @@ func TestHostileUpstream(t *testing.T) {
 	t.Run("the second server", func(t *testing.T) {
 		good := hostile(t, func(_ string, q *dns.Msg) []byte { return packed(address(q)) })
 		bad := hostile(t, func(_ string, q *dns.Msg) []byte { return packed(q) })
-		s := serve(t, bad, good)
+		s := serve(t, patient, bad, good)
 		s.await()
 		if got := ask(t, barnPod, "tcp", "web.shop.svc.cluster.local.", dns.TypeA); len(got.Answer) != 1 {
 			t.Errorf("%v", got)
@@ -426,7 +439,11 @@ func TestPending(t *testing.T) {
 		"refuses us":  {dns.RcodeRefused, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, answering(t, func(_ string, q *dns.Msg) []byte {
+			limits := patient
+			if tc.rcode < 0 {
+				limits = usual
+			}
+			s := serve(t, limits, answering(t, func(_ string, q *dns.Msg) []byte {
 				if tc.rcode < 0 {
 					return nil
 				}
@@ -460,7 +477,7 @@ func TestPending(t *testing.T) {
 // read at a time for one consumer: whoever has a domain can have names in it with answers that take megabytes of memory.
 func TestLargeAnswers(t *testing.T) {
 	began, goOn := make(chan bool, perConsumer), make(chan bool)
-	s := serve(t, hostile(t, func(network string, q *dns.Msg) []byte {
+	s := serve(t, patient, hostile(t, func(network string, q *dns.Msg) []byte {
 		m := new(dns.Msg).SetReply(q)
 		if m.Truncated = network == "udp"; !m.Truncated {
 			began <- true
@@ -500,7 +517,7 @@ func TestLargeAnswers(t *testing.T) {
 
 // TestHostileGuest: what is no query gets no answer, or the least one.
 func TestHostileGuest(t *testing.T) {
-	s := serve(t, hostile(t, func(_ string, q *dns.Msg) []byte { return packed(new(dns.Msg).SetReply(q)) }))
+	s := serve(t, patient, hostile(t, func(_ string, q *dns.Msg) []byte { return packed(new(dns.Msg).SetReply(q)) }))
 	s.await()
 	response := packed(new(dns.Msg).SetReply(query("a.", dns.TypeA)))
 	broken := packed(query("web.shop.svc.cluster.local.", dns.TypeA))[:20]

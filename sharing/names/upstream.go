@@ -24,14 +24,14 @@ const (
 // errSilent: the cluster DNS does not answer, which it may do in a moment.
 var errSilent = errors.New("the cluster DNS does not answer")
 
-// exchange asks the cluster DNS by a network, "udp" or "tcp". What comes by UDP may be truncated.
-func exchange(ctx context.Context, network string, m *dns.Msg, servers []netip.AddrPort) (*dns.Msg, error) {
+// exchange asks the cluster DNS by a network, "udp" or "tcp", for at most timeout a try. What comes by UDP may be truncated.
+func exchange(ctx context.Context, network string, m *dns.Msg, servers []netip.AddrPort, timeout time.Duration) (*dns.Msg, error) {
 	if len(servers) == 0 {
 		return nil, errors.New("this cluster has no DNS server")
 	}
 	var errs []error
 	for i := range tries {
-		got, err := try(ctx, network, m, servers[i%len(servers)])
+		got, err := try(ctx, network, m, servers[i%len(servers)], timeout)
 		if err == nil {
 			return got, nil
 		}
@@ -44,8 +44,8 @@ func exchange(ctx context.Context, network string, m *dns.Msg, servers []netip.A
 }
 
 // try asks one server.
-func try(ctx context.Context, network string, m *dns.Msg, server netip.AddrPort) (*dns.Msg, error) {
-	client := dns.Client{Net: network, UDPSize: maxUDP, Timeout: tryTimeout}
+func try(ctx context.Context, network string, m *dns.Msg, server netip.AddrPort, timeout time.Duration) (*dns.Msg, error) {
+	client := dns.Client{Net: network, UDPSize: maxUDP, Timeout: timeout}
 	got, _, err := client.ExchangeContext(ctx, m, server.String())
 	switch {
 	case err != nil:
@@ -73,11 +73,11 @@ func Probe(ctx context.Context, server string) error {
 }
 
 // verify returns why the DNS servers are not those of a cluster with that domain, nil if they are.
-func verify(ctx context.Context, domain string, servers []netip.AddrPort) error {
+func verify(ctx context.Context, domain string, servers []netip.AddrPort, timeout time.Duration) error {
 	m := new(dns.Msg)
 	m.SetQuestion("kubernetes.default.svc."+dns.Fqdn(domain), dns.TypeA)
 	m.SetEdns0(maxUDP, false)
-	got, err := exchange(ctx, "udp", m, servers)
+	got, err := exchange(ctx, "udp", m, servers, timeout)
 	switch {
 	case err != nil:
 	case got.Rcode == dns.RcodeServerFailure: // as while CoreDNS starts
