@@ -342,14 +342,17 @@ func hostile(t *testing.T, answer func(network string, q *dns.Msg) []byte) netip
 func answering(t *testing.T, answer func(network string, q *dns.Msg) []byte) netip.AddrPort {
 	t.Helper()
 	addAddresses(t, "lo", "127.0.0.1/8")
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams, err := net.Listen("tcp", packets.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var packets net.PacketConn
+	var streams net.Listener
+	bedtest.Within(t, "a port that is free by UDP and TCP", func() (err error) { // a connection of before may still have that by TCP
+		if packets, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			return err
+		}
+		if streams, err = net.Listen("tcp", packets.LocalAddr().String()); err != nil {
+			_ = packets.Close()
+		}
+		return err
+	})
 	for network, server := range map[string]*dns.Server{"udp": {PacketConn: packets}, "tcp": {Listener: streams}} {
 		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 			if raw := answer(network, q); raw != nil {
