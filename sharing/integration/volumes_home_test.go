@@ -32,8 +32,10 @@ type disks struct {
 	claims  *kube.Cache[*corev1.PersistentVolumeClaim]
 	volumes *kube.Cache[*corev1.PersistentVolume]
 	refuses atomic.Bool // it cannot make volumes
-	deleted atomic.Int64
 	changed chan struct{}
+
+	mu      sync.Mutex // held while it works
+	deleted map[string]bool
 }
 
 // startDisks makes a default class at the consumer, with a node where pods can run, and its provisioner.
@@ -45,7 +47,7 @@ func (s *storing) startDisks() *disks {
 	}, nil))
 	s.must(s.a.Patch(s.t.Context(), nodesPath+"a", "", types.MergePatchType, []byte(`{"metadata":{"labels":{"kubernetes.io/hostname":"a"}}}`), nil))
 	s.must(s.a.Patch(s.t.Context(), nodesPath+"a/status", "", types.MergePatchType, []byte(`{"status":{"capacity":{"pods":"1000"},"allocatable":{"pods":"1000"}}}`), nil))
-	d := &disks{client: s.a, changed: make(chan struct{}, 1)}
+	d := &disks{client: s.a, changed: make(chan struct{}, 1), deleted: make(map[string]bool)}
 	wake := func() {
 		select {
 		case d.changed <- struct{}{}:
@@ -79,6 +81,8 @@ func (s *storing) startDisks() *disks {
 
 // work makes and deletes volumes.
 func (d *disks) work(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, c := range d.claims.All() {
 		node := c.Annotations["volume.kubernetes.io/selected-node"]
 		if c.Annotations["volume.kubernetes.io/storage-provisioner"] != diskMaker || c.Spec.VolumeName != "" || node == "" || c.DeletionTimestamp != nil {
@@ -110,12 +114,33 @@ func (d *disks) work(ctx context.Context) error {
 		}
 		err := d.client.Delete(ctx, volumesPath+v.Name, metav1.DeleteOptions{})
 		if err == nil {
-			d.deleted.Add(1)
+			d.deleted[v.Name] = true
 		} else if !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// gone returns how many volumes it has deleted, once it is at the end of what it does.
+func (d *disks) gone() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.deleted)
+}
+
+// idle waits until only the first claim is left, also as the provisioner sees it, which could still make the volume of one that
+// was deleted in that moment, and returns how many volumes that has deleted.
+func (s *storing) idle(d *disks) int {
+	s.t.Helper()
+	bedtest.Within(s.t, "nothing but the first claim", func() error {
+		if seen := d.claims.All(); len(seen) != 1 {
+			return fmt.Errorf("the provisioner sees %d claims", len(seen))
+		}
+		d.gone() // what it began when it saw more is done
+		return s.left(0, 1)
+	})
+	return d.gone()
 }
 
 // left reports what there is, unless that is so many volumes and claims.
@@ -260,7 +285,7 @@ func claimsAtHome(s *storing, d *disks) {
 	s.end("short")
 	s.must(s.a.Delete(ctx, claimsPath+"short", metav1.DeleteOptions{}))
 	bedtest.Within(t, "nothing of it", func() error { return s.left(1, 1) })
-	if n := d.deleted.Load(); n != 0 {
+	if n := d.gone(); n != 0 {
 		t.Errorf("%d volumes were deleted", n)
 	}
 
@@ -281,7 +306,7 @@ func killedAtHome(s *storing, d *disks) {
 	stop()
 	s.claim("shop", "first", "1Mi") // the class stays
 	for writes := int64(0); ; writes++ {
-		name, deleted := fmt.Sprint("data-", writes), d.deleted.Load()
+		name, deleted := fmt.Sprint("data-", writes), s.idle(d)
 		settled := func() bool { return s.settledAtHome(name) == nil }
 		gone := func() bool { return s.left(0, 1) == nil }
 		begin := func() {
@@ -293,8 +318,8 @@ func killedAtHome(s *storing, d *disks) {
 		if killed {
 			s.die(1000, settled)
 		}
-		if err := s.left(1, 2); err != nil || d.deleted.Load() != deleted {
-			t.Fatalf("killed after %d writes: %d volumes were deleted, %v", writes, d.deleted.Load()-deleted, err)
+		if err := s.left(1, 2); err != nil || d.gone() != deleted {
+			t.Fatalf("killed after %d writes: %d volumes were deleted, %v", writes, d.gone()-deleted, err)
 		}
 		s.end(name)
 		s.must(s.a.Delete(ctx, claimsPath+name, metav1.DeleteOptions{}))
