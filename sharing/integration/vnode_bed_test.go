@@ -149,3 +149,13 @@ func readyReason(n *corev1.Node) string {
 	}
 	return ""
 }
+
+// readySince returns when the condition Ready became what it is.
+func readySince(n *corev1.Node) time.Time {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}

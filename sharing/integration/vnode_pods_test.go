@@ -146,6 +146,7 @@ func TestPods(t *testing.T) {
 	p := wantedProvider(providerID)
 	first := r.ready(t, k, p)
 	began := time.Now()
+	before, _ := r.Leases()
 
 	bedtest.Within(t, "workloads", func() error { return k.Apply(t.Context(), workloads) })
 	// The API server acts upon a new policy after a moment.
@@ -226,16 +227,23 @@ func TestPods(t *testing.T) {
 	})
 
 	// The Lease alone keeps the node alive: nothing happens for longer than the grace
-	// period.
-	time.Sleep(time.Until(began.Add(grace + grace/2)))
-	n, err := getNode(t, k, barnNode)
-	if err != nil || readyStatus(n) != corev1.ConditionTrue {
-		t.Errorf("after the grace period: %v %+v", err, n)
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && !c.LastTransitionTime.Equal(&first.Status.Conditions[0].LastTransitionTime) {
-			t.Errorf("it was not ready in between: %+v", c)
+	// period. One that was renewed late, because the API server was busy, proves nothing, and the node
+	// is looked at for another such time.
+	for {
+		time.Sleep(time.Until(began.Add(grace + grace/2)))
+		n, err := getNode(t, k, barnNode)
+		if err == nil && readyStatus(n) == corev1.ConditionTrue && readySince(n).Equal(readySince(first)) {
+			break
 		}
+		renewed, _ := r.Leases()
+		// The others came at least a heartbeat apart, so the longest time without one is no longer than this.
+		if pause := time.Since(began) - time.Duration(renewed-before)*heartbeat + 2*heartbeat; pause < grace*3/4 {
+			t.Errorf("after the grace period, with %d renewals: %v %+v, ready before since %v", renewed-before, err, n, readySince(first))
+			break
+		}
+		first = r.ready(t, k, p)
+		began = time.Now()
+		before, _ = r.Leases()
 	}
 	// Without an agent it is dead, and with one again alive.
 	r.stop()
