@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
@@ -79,6 +82,30 @@ func newHost() *runningHost {
 	return r
 }
 
+// lenient is a handler that takes down, but not as a warning, that an API server was too slow: it is tried again.
+type lenient struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h lenient) Handle(ctx context.Context, record slog.Record) error {
+	record.Attrs(func(a slog.Attr) bool {
+		if err, is := a.Value.Any().(error); is && tooSlow(err) && record.Level == slog.LevelWarn {
+			record.Level = slog.LevelDebug
+		}
+		return true
+	})
+	return h.Handler.Handle(ctx, record)
+}
+
+// tooSlow reports whether err says nothing but that an API server did not do something in time, as on a busy machine.
+func tooSlow(err error) bool {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !tooSlow(err) })
+	}
+	var status apierrors.APIStatus
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError ||
+		strings.Contains(err.Error(), "the API server does not show it in time")
+}
+
 // renew makes the Host anew, which remembers nothing. It is not connected.
 func (r *runningHost) renew() {
 	r.Host = host.New(host.Config{
@@ -95,7 +122,7 @@ func (r *runningHost) renew() {
 			defer r.mu.Unlock()
 			r.changed[id]++
 		},
-		Logger: r.log.Logger(),
+		Logger: slog.New(lenient{r.log.Logger().Handler()}),
 		Now: func() time.Time {
 			r.mu.Lock()
 			defer r.mu.Unlock()
