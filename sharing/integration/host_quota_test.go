@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,42 +85,61 @@ func testQuota(t *testing.T, k *bed.Kube) {
 	if n := countPods(t, root, one); let > n || n > 6 || n == 0 {
 		t.Errorf("%d pods were let in by the quota, %d are there", let, n)
 	}
-	must(t, root.Create(t.Context(), namespaces+two+"/pods", hostPod(two, "local", object{"cpu": "0", "memory": "0"}), nil))
-	// One of those that failed for their clients may come later than the others are deleted, and the API server goes by what the
-	// controller has counted.
-	bedtest.Within(t, "the pods are gone, and counted no more", func() error {
-		if err := root.Delete(t.Context(), namespaces+one+"/pods", metav1.DeleteOptions{}); err != nil {
-			return err // as when etcd stands still for a while
-		}
-		n := countPods(t, root, one)
-		quota, err := get[object](t, k, namespaces+one+"/resourcequotas/"+host.QuotaName)
-		if used := pick(quota, "status", "used"); err != nil || n > 0 || pick(used, "pods") != "0" || pick(used, "requests.cpu") != "0" {
-			return fmt.Errorf("%d are left, counted are %v, %w", n, used, err)
-		}
-		return nil
-	})
-
-	// Through the endpoint, over both namespaces together.
-	var reasons sync.Map
-	let = flood(func(i int) error {
-		err := r.send(t, me, barn, []string{one, two}[i%2], fmt.Sprint("pod-", i), asked)
-		var refused *host.Refused
-		if errors.As(err, &refused) {
-			reasons.Store(refused.Reason, refused.Message)
-		} else if err != nil {
-			reasons.Store(err.Error(), err.Error())
-		}
-		return err
-	})
-	if n := countPods(t, root, one) + countPods(t, root, two) - 1; let > n || n != 6 {
-		t.Errorf("%d pods were let in, %d are there, want 6", let, n)
+	empty := func() {
+		// One of those that failed for their clients may come later than the others are deleted, and the API server goes by what the
+		// controller has counted.
+		bedtest.Within(t, "the pods are gone, and counted no more", func() error {
+			for _, namespace := range []string{one, two} {
+				if err := root.Delete(t.Context(), namespaces+namespace+"/pods", metav1.DeleteOptions{}); err != nil {
+					return err // as when etcd stands still for a while
+				}
+				n := countPods(t, root, namespace)
+				quota, err := get[object](t, k, namespaces+namespace+"/resourcequotas/"+host.QuotaName)
+				if used := pick(quota, "status", "used"); err != nil || n > 0 || pick(used, "pods") != "0" || pick(used, "requests.cpu") != "0" {
+					return fmt.Errorf("%d are left in %s, counted are %v, %w", n, namespace, used, err)
+				}
+			}
+			if stands := r.Set(tenancy(barn, smallOffer())); stands.Pods > 0 {
+				return fmt.Errorf("it stands %+v", stands)
+			}
+			return nil
+		})
 	}
-	reasons.Range(func(reason, message any) bool {
-		if reason != host.ReasonOfferUsedUp {
-			t.Errorf("refused because of %s: %s", reason, message)
+	empty()
+
+	// Through the endpoint, over both namespaces together. Whose request failed because it took too long gives the room back,
+	// though the API server may have carried it out: once more, then.
+	for late := 1; late > 0; {
+		must(t, root.Create(t.Context(), namespaces+two+"/pods", hostPod(two, "local", object{"cpu": "0", "memory": "0"}), nil))
+		var reasons sync.Map
+		var slow atomic.Int32
+		let = flood(func(i int) error {
+			err := r.send(t, me, barn, []string{one, two}[i%2], fmt.Sprint("pod-", i), asked)
+			var refused *host.Refused
+			switch {
+			case errors.As(err, &refused):
+				reasons.Store(refused.Reason, refused.Message)
+			case err != nil && tooSlow(err):
+				slow.Add(1)
+			case err != nil:
+				reasons.Store(err.Error(), err.Error())
+			}
+			return err
+		})
+		late = int(slow.Load())
+		if n := countPods(t, root, one) + countPods(t, root, two) - 1; let > n || n > 6+late || n < 6-late {
+			t.Errorf("%d pods were let in, %d are there, want 6; %d requests took too long", let, n, late)
 		}
-		return true
-	})
+		reasons.Range(func(reason, message any) bool {
+			if reason != host.ReasonOfferUsedUp {
+				t.Errorf("refused because of %s: %s", reason, message)
+			}
+			return true
+		})
+		if late > 0 {
+			empty()
+		}
+	}
 	bedtest.Within(t, "they are counted", func() error {
 		if stands := r.Set(tenancy(barn, smallOffer())); stands.Pods != 6 || stands.Used["cpu"] != "1800m" {
 			return fmt.Errorf("it stands %+v", stands)
