@@ -37,8 +37,8 @@ const (
 )
 
 // ofNoAccount has a program of root's counted as that of another account, which is none of the machine's, with root's
-// rights to files. An API server has six instances of inotify, of which Linux gives an account 128 by default: with
-// twenty of them, a kubelet, which ends without one, would get none. An API server that gets none asks again later.
+// rights to files. API servers and controllers have six instances of inotify each, schedulers one, of which Linux gives an account
+// 128 by default: with twenty of them, a kubelet, which ends without one, would get none. Those that get none ask again later.
 var ofNoAccount = []string{"setpriv", "--reuid=64443", "--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"}
 
 // storeEnv says where control planes keep their objects: in etcd, or in kine, as K3s without options does.
@@ -216,10 +216,14 @@ func (k *Kube) program(name string, args ...string) Cmd {
 	// twenty of them on two cores, each does what it has to on one: a fifth of what an idle one costs goes into waking
 	// others up. Most of the rest is that an idle API server and its etcd wake up three hundred times a second for their
 	// timers, so these may fire together.
-	return Cmd{
+	cmd := Cmd{
 		Name: name, Args: append([]string{k.kubebox, name}, args...), TimerSlack: 20 * time.Millisecond,
 		Env: []string{"GOGC=1000", "GOMEMLIMIT=512MiB", "GOMAXPROCS=1"},
 	}
+	if RealRoot() && name != "etcd" {
+		cmd.Args = append(slices.Clone(ofNoAccount), cmd.Args...)
+	}
+	return cmd
 }
 
 // Start starts the kube-apiserver again after [Kube.Stop] or [Kube.Kill] and waits until it is ready.
@@ -254,11 +258,7 @@ var hookFailed = regexp.MustCompile(`PostStartHook "[^"]*" failed`)
 func (k *Kube) startOnce(ctx context.Context) error {
 	// The Service kubernetes leads to an address that the host has now, as K3s has it after each start. That of the pool, which
 	// has no links, is the bridge's, which each host that borrows it has.
-	cmd := k.program("kube-apiserver", append(slices.Clone(k.flags), "--advertise-address="+k.runsOn.addresses()[0])...)
-	if RealRoot() {
-		cmd.Args = append(slices.Clone(ofNoAccount), cmd.Args...)
-	}
-	p, err := k.runsOn.start(cmd)
+	p, err := k.runsOn.start(k.program("kube-apiserver", append(slices.Clone(k.flags), "--advertise-address="+k.runsOn.addresses()[0])...))
 	if err != nil {
 		return err
 	}
