@@ -217,6 +217,9 @@ type watched struct {
 // before ends them.
 const serverPatience = 10 * time.Second
 
+// domainPatience bounds one request for the domain of the cluster.
+const domainPatience = 10 * time.Second
+
 // Run decides who reaches whom, until ctx ends.
 func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
 	client, err := kube.New(local)
@@ -224,13 +227,9 @@ func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
 	defer client.Close()
-	domain, err := names.Domain(ctx, local)
-	if err != nil {
+	if err := c.findDomain(ctx, local); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.domain = domain
-	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -266,6 +265,27 @@ func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-c.again:
+		}
+	}
+}
+
+// findDomain asks for the domain of the cluster until it is told, or ctx ends: an API server may be restarting in this moment.
+func (c *Connectivity) findDomain(ctx context.Context, local *rest.Config) error {
+	again := work.Backoff{First: 100 * time.Millisecond, Max: 10 * time.Second}
+	for failures := 1; ; failures++ {
+		once, cancel := context.WithTimeout(ctx, domainPatience)
+		domain, err := names.Domain(once, local)
+		cancel()
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.domain = domain
+			return nil
+		}
+		pause := again.Pause(failures)
+		c.cfg.Logger.Debug("the domain of the cluster is not known yet; asking again", "error", err, "in", pause)
+		if err := work.Sleep(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

@@ -1,18 +1,24 @@
 package connectivity
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/network"
@@ -671,6 +677,40 @@ func TestSecondNode(t *testing.T) {
 		b.decide(b.w)
 		if len(b.net.peers) != 0 {
 			t.Errorf("switched off, %+v", b.net.peers)
+		}
+	})
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestDomainIsAskedForAgain: a request for the domain of the cluster that fails, as while the API server restarts, or that is not
+// answered, is made again, and ends nothing.
+func TestDomainIsAskedForAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		asked, away := 0, false
+		local := &rest.Config{Host: "https://here", Transport: transport(func(r *http.Request) (*http.Response, error) {
+			switch asked++; {
+			case asked == 1, away:
+				return nil, syscall.ECONNRESET
+			case asked == 2:
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r, TLS: &tls.ConnectionState{
+				PeerCertificates: []*x509.Certificate{{DNSNames: []string{"kubernetes", "kubernetes.default.svc.farm.example"}}},
+			}}, nil
+		})}
+		c := New(Config{Logger: slog.New(slog.DiscardHandler)})
+		if err := c.findDomain(t.Context(), local); err != nil || c.Domain() != "farm.example" || asked != 3 {
+			t.Errorf("%v, domain %q, asked %d times", err, c.Domain(), asked)
+		}
+		away = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := c.findDomain(ctx, local); !errors.Is(err, context.DeadlineExceeded) || asked > 500 {
+			t.Errorf("%v, asked %d times in an hour", err, asked)
 		}
 	})
 }
