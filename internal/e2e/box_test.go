@@ -281,7 +281,10 @@ func (x *box) keeps(id, what string) {
 // the machine stands still for seconds: that is written down and told.
 func (x *box) undisturbed(look func() error) {
 	x.t.Helper()
-	failed := func() int { return strings.Count(x.agent.Log(), "peer unreachable") }
+	failed := func() int {
+		log := x.agent.Log()
+		return strings.Count(log, "peer unreachable") + strings.Count(log, "peer returned")
+	}
 	for {
 		before := failed()
 		err := look()

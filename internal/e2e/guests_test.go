@@ -576,10 +576,21 @@ func (p *pair) neighbour(x *box) string {
 // namespace asks for the namespace that stands for one of the caller's.
 func (c *caller) namespace(origin string) string {
 	c.t.Helper()
-	status, body := c.must(attempt{"POST", wire.PathNamespaces, jsonHeader, fmt.Appendf(nil, `{"name":%q}`, origin)})
+	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
+	defer cancel()
 	var answer wire.NamespaceAnswer
-	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK {
-		c.t.Fatalf("a namespace for %s: %d %s", origin, status, body)
+	if err := bed.Poll(ctx, func() error { // its quota and service account may take longer than the endpoint waits
+		status, body := c.must(attempt{"POST", wire.PathNamespaces, jsonHeader, fmt.Appendf(nil, `{"name":%q}`, origin)})
+		err := json.Unmarshal([]byte(body), &answer)
+		switch {
+		case status == http.StatusServiceUnavailable:
+			return errors.New(body)
+		case err != nil || status != http.StatusOK:
+			c.t.Fatalf("a namespace for %s: %d %s", origin, status, body)
+		}
+		return nil
+	}); err != nil {
+		c.t.Fatalf("a namespace for %s: %v", origin, err)
 	}
 	return answer.Namespace
 }

@@ -260,9 +260,6 @@ func TestPeering(t *testing.T) {
 	t.Run("forget ends what was wanted", func(t *testing.T) {
 		for range 3 {
 			a.mustCLI("peers", "forget", p.bID, "--yes")
-			if fc, err := a.full(p.bID); err == nil && fc.Spec.Join {
-				t.Fatal("join is true after forget")
-			}
 			b.gone(prPath + "/" + p.aID)
 			a.awaitStatus("is there as a stranger, and not joined", p.bID, func(fc *api.ForeignCluster) error {
 				if fc.Spec.Join || fc.Spec.TrustMode == api.TrustTrusted {

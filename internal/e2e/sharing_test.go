@@ -596,7 +596,7 @@ func (p *pair) parts(t *testing.T) {
 	left()
 
 	// The provider ends it while the consumer is away, has long cleaned up when that comes back, and has started since.
-	a.mustCLI("peers", "connect", p.bID)
+	a.mustCLI("peers", "connect", p.bID, "--timeout", soon.String())
 	a.awaitNode(b.asNode(), true)
 	a.apply(deployment("there", 2, b.asNode(), ""))
 	p.settled(2)
@@ -839,7 +839,7 @@ spec:
 	t.Run("port-forward", func(t *testing.T) {
 		out, err := a.tryShell(`kubectl port-forward -n shop web 18080:8080 > /tmp/forward.log 2>&1 &
 pid=$!
-for i in $(seq 100); do grep -q Forwarding /tmp/forward.log && break; sleep 0.1; done
+for i in $(seq 3000); do grep -q Forwarding /tmp/forward.log && break; sleep 0.1; done
 curl -sS --max-time 10 http://127.0.0.1:18080/index.html 2>&1 || cat /tmp/forward.log
 kill $pid`)
 		if err != nil || !strings.Contains(out, "from the shop") {
@@ -849,8 +849,8 @@ kill $pid`)
 	t.Run("debug", p.kubectlDebug)
 	t.Run("logs that follow", func(t *testing.T) {
 		out, err := a.tryShell(`kubectl run -n shop talker --image=` + bed.Image + ` --image-pull-policy=Never --restart=Never --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.b.asNode() + `"}}}' -- sh -c 'for i in 1 2 3; do echo line $i; sleep 1; done'
-kubectl wait -n shop pod/talker --for=jsonpath='{.status.containerStatuses[0].state.running.startedAt}' --timeout=20s || true
-kubectl logs -f -n shop talker
+until kubectl logs -f -n shop talker >/tmp/talker.log && grep -q 'line 3' /tmp/talker.log; do sleep 0.5; done
+cat /tmp/talker.log
 kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --timeout=300s`)
 		if err != nil || !strings.Contains(out, "line 1\nline 2\nline 3\n") {
 			t.Errorf("logs -f: %q %v", out, err)

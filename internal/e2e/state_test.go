@@ -297,7 +297,10 @@ func TestQuietLog(t *testing.T) {
 		}
 		return nil
 	})
-	if st := barn.mustStatus(); st.Peers[string(peer.PhasePresent)] != 1 {
-		t.Errorf("peers = %v", st.Peers)
-	}
+	barn.eventually("it sees one peer", func() error {
+		if st := barn.mustStatus(); st.Peers[string(peer.PhasePresent)] != 1 {
+			return fmt.Errorf("peers = %v", st.Peers)
+		}
+		return nil
+	})
 }

@@ -80,8 +80,8 @@ func (d *database) movesHome() {
 		return err
 	})
 	b.shell("kubectl get pvc -n " + d.guests + ` -o name | xargs kubectl patch -n ` + d.guests + ` --subresource=status -p '{"status":{"capacity":{"storage":"200Mi"}}}'`)
-	a.shell("kubectl wait -n shop --for=jsonpath={.status.capacity.storage}=200Mi pvc/data-db-0 --timeout=100s")
-	a.shell("kubectl scale -n shop statefulset/db --replicas=0; kubectl wait -n shop --for=delete pod/db-0 --timeout=100s")
+	a.shell("kubectl wait -n shop --for=jsonpath={.status.capacity.storage}=200Mi pvc/data-db-0 --timeout=300s")
+	a.shell("kubectl scale -n shop statefulset/db --replicas=0; kubectl wait -n shop --for=delete pod/db-0 --timeout=300s")
 
 	manifests := documented(t, "sharing.md", "### Moving data home")
 	a.apply(strings.ReplaceAll(manifests, "docker.io/library/busybox:1.37", bed.Image))
@@ -115,7 +115,7 @@ func (d *database) movesHome() {
 	})
 
 	a.apply(notesManifest)
-	a.shell("kubectl wait -n shop --for=condition=Ready pod/notes --timeout=100s")
+	a.shell("kubectl wait -n shop --for=condition=Ready pod/notes --timeout=300s")
 	a.eventually("the volume is the claim's, with the policy of its class", func() error {
 		claims, err := a.tryShell("kubectl get pvc -n shop -o name")
 		policy, err2 := a.tryShell("kubectl get pv $(kubectl get pvc -n shop notes -o jsonpath={.spec.volumeName}) -o jsonpath={.spec.persistentVolumeReclaimPolicy}")

@@ -307,7 +307,10 @@ func TestSystemRoots(t *testing.T) {
 	p.b.stop()
 	p.b.configure(dark + certificate)
 	p.b.start()
-	p.a.mustCLI("peers", "connect", "https://birch.example.com:6447", "--no-wait")
+	p.a.eventually("the cluster there says who it is", func() error {
+		_, err := p.a.cli("peers", "connect", "https://birch.example.com:6447", "--no-wait")
+		return err
+	})
 	p.b.eventually("the question is seen", func() error {
 		requests, err := p.b.asks.Requests(t.Context())
 		if err == nil && len(requests) == 0 {

@@ -41,18 +41,22 @@ func (p *pair) versionsMeet(t *testing.T, before map[string]string) {
 	says := func(x *box, id, kind, older string) {
 		t.Helper()
 		x.awaitStatus("says that the two cannot talk", id, func(fc *api.ForeignCluster) error {
-			return condition(fc, kind, api.ConditionTrue, "Incompatible")
+			err := condition(fc, kind, api.ConditionTrue, "Incompatible")
+			if err != nil {
+				return err
+			}
+			if message := fc.Condition(kind).Message; !strings.Contains(message, "update liqo-agent "+older) || !strings.Contains(message, "version 2") {
+				return errors.New(message)
+			}
+			return nil
 		})
-		fc, err := x.full(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if message := fc.Condition(kind).Message; !strings.Contains(message, "update liqo-agent "+older) || !strings.Contains(message, "version 2") {
-			t.Errorf("%s: %s", x.host.Name, message)
-		}
-		if out := x.mustCLI("peers", "show", id); !strings.Contains(out, "update liqo-agent "+older) {
-			t.Errorf("%s: peers show does not say so:\n%s", x.host.Name, out)
-		}
+		x.eventually("peers show says so", func() error {
+			out, err := x.cli("peers", "show", id)
+			if err == nil && !strings.Contains(out, "update liqo-agent "+older) {
+				err = errors.New(out)
+			}
+			return err
+		})
 	}
 	says(p.a, p.bID, api.ConditionOutgoingPeering, "here")
 	says(p.b, p.aID, api.ConditionIncomingPeering, "there")

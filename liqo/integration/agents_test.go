@@ -206,7 +206,7 @@ func TestAgents(t *testing.T) {
 	began := time.Now()
 	connected := make(chan string, 1)
 	go func() {
-		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "2m", "--cpu", "2", "--memory", "1Gi")
+		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "5m", "--cpu", "2", "--memory", "1Gi")
 		if err != nil {
 			t.Errorf("%v", err)
 		}
@@ -334,7 +334,7 @@ func TestAgents(t *testing.T) {
 	began = time.Now()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := mill.run(t.Context(), "peers", "disconnect", barn.id, "--incoming", "--timeout", "2m")
+		_, err := mill.run(t.Context(), "peers", "disconnect", barn.id, "--incoming", "--timeout", "5m")
 		ended <- err
 	}()
 	barn.sees(mill, "that it was ended", func(p control.Peer) error {
@@ -411,7 +411,7 @@ func TestNetworks(t *testing.T) {
 	}
 	connected := make(chan string, 1)
 	go func() {
-		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "2m")
+		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "5m")
 		if err != nil {
 			t.Errorf("%v", err)
 		}
@@ -511,7 +511,7 @@ func TestRightsTakenAway(t *testing.T) {
 	_, err := barn.k.Request(t.Context(), http.MethodDelete, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/liqo-agent-liqo", "", nil)
 	must(t, err)
 	began := time.Now()
-	barn.mustCLI("peers", "disconnect", mill.id, "--timeout", "2m")
+	barn.mustCLI("peers", "disconnect", mill.id, "--timeout", "5m")
 	t.Logf("disconnected without the rights in %v", time.Since(began))
 	if st, err := show[control.Status](barn, "status"); err != nil || st.Liqo == nil || !strings.Contains(st.Liqo.Problem, "rbac --apply --engine liqo") {
 		t.Errorf("%+v, %v", st.Liqo, err)

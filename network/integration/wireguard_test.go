@@ -119,8 +119,20 @@ func (b *box) start() {
 	b.run = b.Start(bed.Cmd{Args: []string{"/proc/self/exe"}, Name: "end", Env: []string{endEnv + "=" + string(text), "LIQO_BED=1"}})
 }
 
-// ends waits until the box's agent says how the peer is reached.
+// says waits until the box's agent says how the peer is reached.
 func (b *box) says(what string) {
+	b.t.Helper()
+	b.await(what, func(string) bool { return false })
+}
+
+// said is says for what may be over by now.
+func (b *box) said(what string) {
+	b.t.Helper()
+	b.await(what, func(text string) bool { return strings.HasPrefix(text, what) })
+}
+
+// await waits until the last line about the path, or one that counts, begins with what.
+func (b *box) await(what string, counts func(text string) bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), hang)
 	defer cancel()
@@ -128,7 +140,9 @@ func (b *box) says(what string) {
 		last := ""
 		for line := range strings.Lines(b.run.Log()) {
 			if text, ok := strings.CutPrefix(line, "now: "); ok {
-				last = text
+				if last = text; counts(text) {
+					break
+				}
 			}
 		}
 		if !strings.HasPrefix(last, what) {
@@ -425,7 +439,7 @@ func TestWireGuard(t *testing.T) {
 		t.Logf("%4.0f s: %s", time.Since(begun).Seconds(), fmt.Sprintf(format, args...))
 	}
 	for _, x := range boxes {
-		x.says("Connected tls 1500")
+		x.said("Connected tls 1500")
 	}
 	beat := a.pulse(b)
 	step("tls; longest pause %v", beat.beat())
