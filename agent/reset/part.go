@@ -17,7 +17,7 @@ import (
 
 const (
 	// partPatience bounds the time to notify peers and to end their pods and ours;
-	// unreachedPatience bounds the attempts to reach peers that do not answer.
+	// unreachedPatience bounds the attempts to reach a peer since it last answered.
 	partPatience      = 3 * time.Minute
 	unreachedPatience = 10 * time.Second
 	// partPause is the pause between two checks of what is left.
@@ -55,13 +55,14 @@ func (s *Resetter) partners() []peer.ClusterID {
 func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view control.Reset) (peers []control.ResetPeer, failed []string) {
 	started := s.cfg.Now()
 	told := make(map[peer.ClusterID]string)
-	ended := make(map[peer.ClusterID]bool)
+	reached := make(map[peer.ClusterID]bool)
+	patience := make(map[peer.ClusterID]time.Time) // until when to wait for a peer that does not answer
 	noServer := false
 	endNew := func() (found bool) {
 		for _, id := range s.partners() {
-			if !ended[id] {
+			if told[id] == "" {
 				s.endWith(ctx, id, r.By)
-				ended[id], told[id], found = true, control.ResetPeerWaits, true
+				told[id], patience[id], found = control.ResetPeerWaits, s.cfg.Now().Add(unreachedPatience), true
 			}
 		}
 		return found
@@ -70,29 +71,29 @@ func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view contr
 		if look%8 == 0 { // checking thousands of peers takes a while
 			endNew()
 		}
-		waiting, unreached := 0, 0
+		now, waiting := s.cfg.Now(), false
 		for id := range told {
 			between, known := s.cfg.Peering.Leftovers(id)
 			noServer = !known
+			if known && between.Reachable {
+				reached[id], patience[id] = true, now.Add(unreachedPatience)
+			}
 			switch {
-			case known && !between.Left():
+			case !known || between.Left():
+				waiting = waiting || !now.After(patience[id])
+			case reached[id]: // also if it misses a check, or went, since
 				told[id] = control.ResetPeerTold
-				if !between.Reachable {
-					told[id] = control.ResetPeerNotTold
-				}
-			case known && between.Reachable:
-				waiting++
 			default:
-				unreached++
+				told[id] = control.ResetPeerNotTold
 			}
 		}
 		view.Peers = s.resetPeers(told)
 		s.cfg.Progress.set(view)
-		took := s.cfg.Now().Sub(started)
+		took := now.Sub(started)
 		if !s.cfg.Peering.Status().Connected && s.cfg.Settings().Cluster.Kubeconfig != conn.KubeconfigNone {
-			unreached++ // after a start, the peerings are not known at once
+			waiting = waiting || took <= unreachedPatience // after a start, the peerings are not known at once
 		}
-		if (waiting == 0 && unreached == 0 || waiting == 0 && took > unreachedPatience || took > partPatience) && !endNew() {
+		if (!waiting || took > partPatience) && !endNew() {
 			break
 		}
 		if work.Sleep(ctx, partPause) != nil {

@@ -34,6 +34,7 @@ type world struct {
 	left      map[peer.ClusterID]bool
 	reachable map[peer.ClusterID]bool
 	stubborn  bool // what is left stays
+	unknown   bool // the API server does not answer
 	ended     []peer.ClusterID
 	parted    chan struct{}
 }
@@ -69,7 +70,7 @@ func (*world) View(peer.ClusterID) plan.View { return plan.View{} }
 func (w *world) Leftovers(id peer.ClusterID) (plan.Leftovers, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return plan.Leftovers{Outgoing: w.left[id], Reachable: w.reachable[id]}, true
+	return plan.Leftovers{Outgoing: w.left[id], Reachable: w.reachable[id]}, !w.unknown
 }
 
 func (*world) Status() peering.APIStatus {
@@ -148,6 +149,48 @@ func TestWaitsForThoseThatAreThereForALimitedTime(t *testing.T) {
 			t.Errorf("it took %s", took)
 		}
 	})
+}
+
+// TestPeerMissesChecks: a peer whose pods are still leaving is waited for although it, or the API server, does not answer
+// for a moment, however long the reset has taken. Who was told stays so.
+func TestPeerMissesChecks(t *testing.T) {
+	at := func(when time.Duration, w *world, change func()) {
+		time.AfterFunc(when, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			change()
+		})
+	}
+	for name, tc := range map[string]struct {
+		last func(w *world)
+		took time.Duration
+		want string
+	}{
+		"told at a look that it misses": {func(w *world) { w.left["a"], w.reachable["a"] = false, false }, time.Minute, control.ResetPeerTold},
+		"gone for good":                 {func(w *world) { w.reachable["a"] = false }, time.Minute + unreachedPatience, control.ResetPeerNotTold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				// b is away all the time, and not waited for anew.
+				w := &world{left: map[peer.ClusterID]bool{"a": true, "b": true}, reachable: map[peer.ClusterID]bool{"a": true}, stubborn: true}
+				at(30*time.Second, w, func() { w.reachable["a"] = false })
+				at(33*time.Second, w, func() { w.reachable["a"] = true })
+				at(45*time.Second, w, func() { w.unknown = true })
+				at(50*time.Second, w, func() { w.unknown = false })
+				at(time.Minute, w, func() { tc.last(w) })
+				r := w.resetter(t, nil)
+				began := time.Now()
+				w.run(t, r)
+				if took := time.Since(began); took < tc.took || took > tc.took+heardPatience+time.Second {
+					t.Errorf("it took %s", took)
+				}
+				state, err := r.ResetState(t.Context())
+				if err != nil || len(state.Peers) != 2 || state.Peers[0].State != tc.want || state.Peers[1].State != control.ResetPeerNotTold {
+					t.Errorf("%+v, %v", state, err)
+				}
+			})
+		})
+	}
 }
 
 // Who follows a reset hears that the peers were told before the socket goes away.
