@@ -295,8 +295,8 @@ test: setup build
 		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(HEAVY) \
 		++ CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 3 $(OTHERS) \
 		-- $(EACH_TIME) -p 1 $(DRIVING) \
-		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE_RACED) \
-		++ $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) -p 2 $(ALONE_UNRACED)
+		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 3 $(ALONE_RACED) \
+		++ $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) -p 3 $(ALONE_UNRACED)
 	$(if $(filter true,$(CI)),$(MAKE) reads test-liqo)
 
 # What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out, but in CI.
