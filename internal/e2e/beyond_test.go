@@ -184,12 +184,12 @@ update add example.com 2 PTR broken.example.com.`); err != nil {
 
 	// A server that is gone, or fails, is no reason to forget anybody.
 	uid := alder.uidOf(fcPath + "/" + birchID)
-	staysThere := func(id string) {
+	staysThere := func() {
 		t.Helper()
-		if now := alder.uidOf(fcPath + "/" + id); now != uid {
-			t.Errorf("the ForeignCluster of %s is another one: %s, was %s", id, now, uid)
+		if now := alder.uidOf(fcPath + "/" + birchID); now != uid {
+			t.Errorf("the ForeignCluster of birch is another one: %s, was %s", now, uid)
 		}
-		alder.awaitFC("is there", id, reachable) // a check may have failed meanwhile, on a machine that stood still
+		alder.awaitFC("is there", birchID, reachable) // a check may have failed meanwhile, on a machine that stood still
 	}
 	if err := bind.Stop(); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ update add example.com 2 PTR broken.example.com.`); err != nil {
 	alder.domainStatus("example.com", "says that the server is gone", func(s api.SearchDomainStatus) bool {
 		return s.LastQuery.Outcome == "Timeout" || s.LastQuery.Outcome == "Unreachable"
 	})
-	staysThere(birchID)
+	staysThere()
 	refusing := server.StartBIND(t.Context(), bed.Zone{Name: "example.org", Text: "@ TXT nothing"})
 	alder.domainStatus("example.com", "says that the server refuses", func(s api.SearchDomainStatus) bool { return s.LastQuery.Outcome == "Refused" })
 	if err := refusing.Stop(); err != nil {
@@ -205,7 +205,7 @@ update add example.com 2 PTR broken.example.com.`); err != nil {
 	}
 	bind = server.StartBIND(t.Context(), fleetZone(birch, cedar))
 	alder.awaitFC("is back", cedarID, reachable)
-	staysThere(birchID)
+	staysThere()
 
 	// Nobody looks in the domain any more.
 	alder.kubectl("delete", "searchdomain", "example.com")

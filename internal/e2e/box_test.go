@@ -285,13 +285,13 @@ func (x *box) undisturbed(look func() error) {
 		log := x.agent.Log()
 		return strings.Count(log, "peer unreachable") + strings.Count(log, "peer returned")
 	}
-	for {
+	for try := 1; ; try++ {
 		before := failed()
 		err := look()
 		switch {
 		case err == nil:
 			return
-		case failed() == before:
+		case failed() == before || try == 10:
 			x.t.Errorf("%s: %v", x.host.Name, err)
 			return
 		}
