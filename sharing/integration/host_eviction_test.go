@@ -73,7 +73,7 @@ func testEviction(t *testing.T, k *bed.Kube) {
 		return nil
 	})
 	r.Set(tenancy(cellar, smallOffer()))
-	if writes := r.taken(); len(writes) > 0 {
+	if writes := r.taken(barn, cellar); len(writes) > 0 {
 		t.Errorf("written although nobody said anything: %q", writes)
 	}
 	began := time.Now()
@@ -98,7 +98,7 @@ func testEviction(t *testing.T, k *bed.Kube) {
 	t.Logf("the rights ended after %v", time.Since(began))
 	// They did not just go with the namespaces.
 	rights := make(map[string]bool) // which were deleted; again, where that failed at first
-	for i, write := range r.taken() {
+	for i, write := range r.taken(barn, cellar) {
 		if at, ok := strings.CutPrefix(write, "DELETE "+rbac); ok && slices.ContainsFunc(mine, func(namespace string) bool { return at == namespace+"/rolebindings/"+host.RoleName }) {
 			rights[at] = true
 		} else if len(rights) < len(mine) || strings.Contains(write, "/rolebindings/") {

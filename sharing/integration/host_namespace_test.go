@@ -86,7 +86,7 @@ func testNamespaces(t *testing.T, k *bed.Kube) {
 	})
 
 	// Nothing is written again.
-	r.taken()
+	r.taken(barn, cellar)
 	r.Set(tenancy(barn, smallOffer()))
 	if again := r.namespace(t, barn, "shop"); again != shop {
 		t.Errorf("it is called %s now", again)
@@ -101,7 +101,7 @@ func testNamespaces(t *testing.T, k *bed.Kube) {
 		})
 	}
 	group.Wait()
-	if writes := r.taken(); len(writes) > 0 {
+	if writes := r.taken(barn, cellar); len(writes) > 0 {
 		t.Errorf("written without a change: %q", writes)
 	}
 	// Nor by one that was started again.
@@ -115,7 +115,7 @@ func testNamespaces(t *testing.T, k *bed.Kube) {
 		t.Errorf("after a restart it is called %s", name)
 	}
 	again.namespace(t, cellar, "shop")
-	if writes := again.taken(); len(writes) > 0 {
+	if writes := again.taken(barn, cellar); len(writes) > 0 {
 		t.Errorf("written after a restart: %q", writes)
 	}
 	t.Run("repaired", func(t *testing.T) { repaired(t, again, root, shop) })
