@@ -3,6 +3,7 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -240,10 +241,11 @@ func refusedPods(p *pair) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: metav1.ObjectMeta{Name: "liqo-offer"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("0")}}, // the one that is there may not be counted yet
 	}, nil))
-	bedtest.Within(t, "the quota to be in force", func() error {
-		var q corev1.ResourceQuota
-		if err := p.b.Get(ctx, quota+"/liqo-offer", &q); err != nil || len(q.Status.Used) == 0 {
-			return fmt.Errorf("used %v, %v", q.Status.Used, err)
+	bedtest.Within(t, "an API server that has read the quota", func() error {
+		_, err := p.kubeB.Request(ctx, "POST", "/api/v1/namespaces/"+guest+"/pods?dryRun=All", jsonMIME,
+			[]byte(`{"metadata":{"name":"try"},"spec":{"containers":[{"name":"a","image":"a"}]}}`))
+		if err == nil || !strings.Contains(err.Error(), "exceeded quota: liqo-offer") {
+			return fmt.Errorf("it says %w", orNil(err))
 		}
 		return nil
 	})
