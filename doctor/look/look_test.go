@@ -3,7 +3,9 @@ package look
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -144,5 +146,36 @@ func TestKernelHas(t *testing.T) {
 		if got := kernelHas(loaded, available, name); got != want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestSocketsOfChildren: a socket of this process is not said to be somebody else's because a program that it has just started,
+// and that is not itself yet, has it as well.
+func TestSocketsOfChildren(t *testing.T) {
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	file, err := conn.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	child := exec.Command("cat")
+	child.ExtraFiles = []*os.File{file}
+	end, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	port, err := UDPPort(t.Context(), uint16(conn.LocalAddr().(*net.UDPAddr).Port))
+	if err != nil || len(port.Holders) > 0 {
+		t.Errorf("held by %+v, %v", port.Holders, err)
+	}
+	if err := errors.Join(end.Close(), child.Wait()); err != nil {
+		t.Error(err)
 	}
 }

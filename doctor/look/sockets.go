@@ -117,8 +117,8 @@ func holders(inodes map[uint64]int) map[uint64]Holder {
 			}
 			number, ok := strings.CutPrefix(to, "socket:[")
 			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
-			if _, wanted := inodes[inode]; !ok || err != nil || !wanted {
-				continue
+			if _, wanted := inodes[inode]; !ok || err != nil || !wanted || out[inode].PID == os.Getpid() {
+				continue // a program that this process starts in this moment has its sockets, too, and its name
 			}
 			name, _ := readFile(filepath.Join("/proc", dir.Name(), "comm")) // else it has none
 			out[inode] = Holder{PID: pid, Name: strings.TrimSpace(string(name))}
