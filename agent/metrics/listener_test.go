@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is that of the listeners in these tests.
-const patience = 500 * time.Millisecond
+// hang is the patience of listeners in tests that are not about it: none of their requests is to come too late.
+const hang = 5 * time.Minute
 
 // serving runs a listener on a port of its own until the test ends.
-func serving(t *testing.T) (l *Listener, stop func() error) {
+func serving(t *testing.T, patience time.Duration) (l *Listener, stop func() error) {
 	t.Helper()
 	others := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, others) })
@@ -69,7 +69,7 @@ func ask(t *testing.T, method, url string) (int, string) {
 }
 
 func TestOnlyTheMetrics(t *testing.T) {
-	l, _ := serving(t)
+	l, _ := serving(t, hang)
 	base := "http://" + l.Addr().String()
 	for _, c := range []struct {
 		method, path string
@@ -135,7 +135,7 @@ func ownPort(t *testing.T) string {
 // TestAnotherPort: it changes while it is served, may be the same port at other
 // addresses, and the one before stays in use when the next one cannot be had.
 func TestAnotherPort(t *testing.T) {
-	l, stop := serving(t)
+	l, stop := serving(t, hang)
 	port := ownPort(t)
 	first := "127.0.0.1:" + port
 	if err := l.Listen(t.Context(), first); err != nil {
@@ -199,6 +199,7 @@ func TestAnotherPort(t *testing.T) {
 // TestLostPort: Run says so, and binds it again when it is called again.
 func TestLostPort(t *testing.T) {
 	l := NewListener(New(full, quiet()).Handler(), quiet())
+	l.patient = hang
 	if err := l.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,8 @@ func TestLostPort(t *testing.T) {
 // TestIdlersAndTalkers: who says nothing is hung up on, and so is who says too much.
 // Those who hold every connection keep others waiting no longer than that.
 func TestIdlersAndTalkers(t *testing.T) {
-	l, _ := serving(t)
+	const patience = 500 * time.Millisecond
+	l, _ := serving(t, patience)
 	begun := time.Now()
 	for range maxConns {
 		conn, err := net.Dial("tcp", l.Addr().String())
