@@ -118,10 +118,13 @@ func (r *serving) post(t *testing.T, contentType, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
+// unhurried are timeouts of which none closes a connection that is needed, on a machine as slow as may be.
+var unhurried = timeouts{header: hang, read: hang, write: hang, idle: hang, shutdown: defaultTimeouts.shutdown}
+
 func trusting(peer.ClusterID) Policy { return Policy{Pinned: true, Accept: api.RequestAccepted} }
 
 func TestServer(t *testing.T) {
-	r := serve(t, defaultTimeouts, func(id peer.ClusterID) Policy {
+	r := serve(t, unhurried, func(id peer.ClusterID) Policy {
 		return Policy{Pinned: id == barn, Accept: api.RequestPending}
 	})
 	create := reviewText("CREATE", api.PeerUserPrefix("liqo")+barn, api.PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
@@ -311,11 +314,8 @@ const tooMany = 3 * maxConns
 // TestBurst: the API server gets all its answers, in turn, however much it asks at
 // once, and whatever others hold on to.
 func TestBurst(t *testing.T) {
-	times := defaultTimeouts
-	// This is about none being closed, on a machine as slow as may be: each of the requests has a handshake of its own,
-	// and all of them together need two seconds of a processor with the race detector.
-	times.header, times.read, times.write = hang, hang, hang
-	r := serve(t, times, trusting)
+	// Each of the requests has a handshake of its own, and all of them together need two seconds of a processor with the race detector.
+	r := serve(t, unhurried, trusting)
 
 	// Others ask something once and keep their connections.
 	for i := range maxConns {
@@ -359,8 +359,8 @@ func TestBurst(t *testing.T) {
 // TestSilentConnections: those on which nothing is asked, or half of something,
 // end by themselves, and the others get their turn.
 func TestSilentConnections(t *testing.T) {
-	times := defaultTimeouts
-	times.header = 3 * time.Second // within which one that asks has its handshake, too, on a machine as busy as may be
+	times := unhurried
+	times.header = 3 * time.Second
 	r := serve(t, times, trusting)
 	var open []net.Conn
 	address, _ := r.address()
@@ -385,7 +385,19 @@ func TestSilentConnections(t *testing.T) {
 			t.Fatal("a connection is held open for good")
 		}
 	}
-	if code, body := r.post(t, "application/json", "{}"); code != http.StatusBadRequest {
-		t.Errorf("%d %s", code, body)
+	// One that asks has its handshake within that time, too, unless the machine is too busy: then it comes again.
+	for end := time.Now().Add(hang); ; {
+		answer, err := r.client.Post(r.url, "application/json", strings.NewReader("{}"))
+		if err != nil && time.Now().Before(end) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusBadRequest {
+			t.Error(answer.Status)
+		}
+		return
 	}
 }
