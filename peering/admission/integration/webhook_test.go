@@ -179,6 +179,25 @@ func (w *world) send(client *http.Client, method, path, contentType, body string
 	return answer.StatusCode, strings.Join(answer.Header["Warning"], "\n") + string(text)
 }
 
+// sendJudged is send for what the webhook judges. The API server waits only seconds for it, and then refuses: on a busy
+// machine that is no answer, and it is asked again. A webhook that does not listen is one.
+func (w *world) sendJudged(client *http.Client, method, path, contentType, body string) (status int, text string) {
+	w.t.Helper()
+	bedtest.Within(w.t, "an answer of the webhook", func() error {
+		status, text = w.send(client, method, path, contentType, body)
+		return unjudged(text)
+	})
+	return status, text
+}
+
+// unjudged returns an error if the API server says that it got no answer of a webhook that listens.
+func unjudged(said string) error {
+	if strings.Contains(said, "failed calling webhook") && !strings.Contains(said, "connection refused") {
+		return errors.New(said)
+	}
+	return nil
+}
+
 func TestWebhook(t *testing.T) {
 	w := newWorld(t)
 	s, stop := w.serve()
@@ -270,7 +289,7 @@ func TestWebhook(t *testing.T) {
 			w.decide(barn, tc.standing)
 			w.decide(shed, in)
 			defer w.decide(shed, admission.Policy{})
-			status, text := w.send(clients[tc.by], tc.method, tc.path, tc.contentType, tc.body)
+			status, text := w.sendJudged(clients[tc.by], tc.method, tc.path, tc.contentType, tc.body)
 			if status != tc.status {
 				t.Errorf("status %d, want %d: %s", status, tc.status, text)
 			}
@@ -284,12 +303,19 @@ func TestWebhook(t *testing.T) {
 	t.Run("kubectl", func(t *testing.T) {
 		args := []string{"apply", "--server-side", "--force-conflicts", "--field-manager=liqo-peer", "--validate=false", "-f", "-",
 			"--as=system:serviceaccount:liqo:liqo-peer-" + string(barn), "--as-group=liqo:peers"}
+		serverSide := func() (out string, err error) {
+			bedtest.Within(t, "an answer of the webhook", func() error {
+				out, err = w.kubectl(moved(), args...)
+				return unjudged(out)
+			})
+			return out, err
+		}
 		w.decide(barn, blocked)
-		if out, err := w.kubectl(moved(), args...); err == nil || !strings.Contains(out, "Error from server (Forbidden)") || !strings.Contains(out, "has blocked cluster") {
+		if out, err := serverSide(); err == nil || !strings.Contains(out, "Error from server (Forbidden)") || !strings.Contains(out, "has blocked cluster") {
 			t.Errorf("a refusal: %v\n%s", err, out)
 		}
 		w.decide(barn, held)
-		if out, err := w.kubectl(moved(), args...); err != nil || !strings.Contains(out, "Warning: the request waits for a person") || !strings.Contains(out, "serverside-applied") {
+		if out, err := serverSide(); err != nil || !strings.Contains(out, "Warning: the request waits for a person") || !strings.Contains(out, "serverside-applied") {
 			t.Errorf("a warning: %v\n%s", err, out)
 		}
 	})
@@ -324,11 +350,11 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("the configuration changed:\n%v\n%v", before, again.Webhook())
 		}
 		// Nothing was written, and it is asked again at once.
-		if status, text := w.send(clients[barn], "PATCH", own+applied, apply, moved()); status/100 != 2 {
+		if status, text := w.sendJudged(clients[barn], "PATCH", own+applied, apply, moved()); status/100 != 2 {
 			t.Errorf("%d %s", status, text)
 		}
 		w.decide(barn, blocked)
-		if status, text := w.send(clients[barn], "PATCH", own+applied, apply, moved()); status != http.StatusForbidden || !strings.Contains(text, "has blocked cluster") {
+		if status, text := w.sendJudged(clients[barn], "PATCH", own+applied, apply, moved()); status != http.StatusForbidden || !strings.Contains(text, "has blocked cluster") {
 			t.Errorf("%d %s", status, text)
 		}
 	})
