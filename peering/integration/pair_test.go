@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +46,9 @@ type site struct {
 	server    *endpoint.Server
 	client    *client.Client
 	peers     remote.Caller // the client, unless a test puts something in between
-	looks     atomic.Int64  // how often it was asked for its state
+
+	looking sync.Mutex // held while it says its state
+	looks   int        // how often it did
 
 	lostAfter time.Duration
 	settings  func() plan.SharingSettings  // nil for the usual ones
@@ -80,7 +83,9 @@ func (c callers) Ask(ctx context.Context, caller endpoint.Caller, a wire.Ask) wi
 }
 
 func (c callers) State(_ context.Context, caller endpoint.Caller, _ wire.Greeting) wire.State {
-	c.site.looks.Add(1)
+	c.site.looking.Lock()
+	defer c.site.looking.Unlock()
+	c.site.looks++
 	return c.site.live.Load().State(caller.ID)
 }
 
@@ -313,14 +318,22 @@ func parted(a, b *site) error {
 	return nil
 }
 
+// told returns how often the site has said its state. None of these answers is still being made: it would be that of
+// a site which the test has stopped meanwhile.
+func (s *site) told() int {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	return s.looks
+}
+
 // looked waits until both sides have looked at each other again.
 func looked(t *testing.T, a, b *site) {
 	t.Helper()
-	la, lb := a.looks.Load(), b.looks.Load()
+	la, lb := a.told(), b.told()
 	a.Noticed(b.id)
 	b.Noticed(a.id)
 	within(t, "both to look", func() error {
-		if a.looks.Load() == la || b.looks.Load() == lb {
+		if a.told() == la || b.told() == lb {
 			return errors.New("not yet")
 		}
 		return nil
