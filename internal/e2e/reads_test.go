@@ -288,6 +288,9 @@ until_is() { for _ in $(seq 200); do out=$("${@:2}" 2>&1) || true; [[ $out == *"
 // unheard matches what kubectl says of an API server that did not answer in ten seconds.
 var unheard = regexp.MustCompile(`Unable to connect to the server|TLS handshake timeout|http2: client connection lost`)
 
+// logged matches what kubectl logs of a watch whose next event is read in the moment in which it has seen enough.
+var logged = regexp.MustCompile(`(?m)^[IWE]\d{4} .* reflector\.go:\d+\] .*watch ended with error.*\n`)
+
 // run does on a side what a person does, and returns what that person reads. Who gets no answer does all of it again.
 func (s *side) run(ctx context.Context, th *thing) (out string, err error) {
 	of := cmp.Or(th.on, th.name)
@@ -298,7 +301,7 @@ func (s *side) run(ctx context.Context, th *thing) (out string, err error) {
 		}
 		return nil
 	})
-	return s.plain(out, of), err
+	return s.plain(logged.ReplaceAllString(out, ""), of), err
 }
 
 // row is one of the table of what reads differently.
