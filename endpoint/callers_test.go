@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/gateway"
@@ -159,12 +160,40 @@ func visit(t testing.TB, s *Server, b *endpointtest.Box) *visitor {
 
 func visitWith(t testing.TB, s *Server, cfg *tls.Config) *visitor {
 	t.Helper()
-	c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), cfg)
+	v, err := tryVisit(t, s, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return v
+}
+
+// tryVisit is visitWith, for a server that may have too little time for a handshake.
+func tryVisit(t testing.TB, s *Server, cfg *tls.Config) (*visitor, error) {
+	t.Helper()
+	c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), cfg)
+	if err != nil {
+		return nil, err
+	}
 	t.Cleanup(func() { c.Close() })
-	return &visitor{c, bufio.NewReader(c)}
+	return &visitor{c, bufio.NewReader(c)}, nil
+}
+
+// untilQuick begins something with a short time for it, and anew with longer ones while that is too short for this machine. It
+// returns the time that was enough.
+func untilQuick(t testing.TB, begin func(short time.Duration) error) time.Duration {
+	t.Helper()
+	short := time.Second
+	for {
+		err := begin(short)
+		switch {
+		case err == nil:
+			return short
+		case short >= time.Minute:
+			t.Fatal(err)
+		}
+		t.Logf("%v are too short: %v", short, err)
+		short *= 4
+	}
 }
 
 // reaction is what came back.

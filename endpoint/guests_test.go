@@ -451,33 +451,26 @@ func TestGuestWatch(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	// A watch is not bound by how long other requests may take. That it begins is, and that its connection is made,
 	// handshake and all: on a machine with much to do it must be longer.
-	short := time.Second
-	begin := func() (*apiServer, chan string, *http.Response, error) {
-		a := newAPIServer(t)
-		event := a.watchable(t)
+	var a *apiServer
+	var event chan string
+	var resp *http.Response
+	short := untilQuick(t, func(short time.Duration) error {
+		a = newAPIServer(t)
+		event = a.watchable(t)
 		s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.gateway, s.times.write = short, short })
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+endpointtest.PodsOfB+"?watch=true&allowWatchBookmarks=true", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := newLink(t, other, s, home).RoundTrip(r)
-		if err == nil {
-			t.Cleanup(func() { resp.Body.Close() })
-			if resp.StatusCode != http.StatusOK {
-				err = errors.New(resp.Status)
-			}
+		if resp, err = newLink(t, other, s, home).RoundTrip(r); err != nil {
+			return err
 		}
-		return a, event, resp, err
-	}
-	a, event, resp, err := begin()
-	for err != nil && short < time.Minute {
-		t.Logf("%v are too short: %v", short, err)
-		short *= 4
-		a, event, resp, err = begin()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+		t.Cleanup(func() { resp.Body.Close() })
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
 	lines := bufio.NewReader(resp.Body)
 	for i := range 2 {
 		if i > 0 {

@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,12 +76,10 @@ func connectNetwork(t *testing.T, s *Server, b *endpointtest.Box) *visitor {
 // dialNetwork is connectNetwork, for a server that may have too little time for it.
 func dialNetwork(t *testing.T, s *Server, b *endpointtest.Box) (*visitor, error) {
 	t.Helper()
-	c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), &tls.Config{InsecureSkipVerify: true, GetClientCertificate: b.Issuer.GetClientCertificate})
+	v, err := tryVisit(t, s, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: b.Issuer.GetClientCertificate})
 	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() { c.Close() })
-	v := &visitor{c, bufio.NewReader(c)}
 	_, _ = io.WriteString(v, openNetwork)
 	resp, err := http.ReadResponse(v.r, nil)
 	if err != nil {
@@ -176,24 +173,16 @@ func TestNetworkInTunnel(t *testing.T) {
 func TestNetworkCarries(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	n, l := &echoes{}, pin(other)
-	short := time.Second
-	begin := func() (*Server, *visitor, error) {
-		s := servePeers(t, home, l, nil, func(s *Server) {
+	var s *Server
+	var v *visitor
+	short := untilQuick(t, func(short time.Duration) (err error) {
+		s = servePeers(t, home, l, nil, func(s *Server) {
 			s.cfg.Network = n
 			s.times.read, s.times.write, s.times.idle = short, short, short
 		})
-		v, err := dialNetwork(t, s, other)
-		return s, v, err
-	}
-	s, v, err := begin()
-	for err != nil && short < time.Minute { // for a handshake on a busy machine
-		t.Logf("%v are too short: %v", short, err)
-		short *= 4
-		s, v, err = begin()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+		v, err = dialNetwork(t, s, other)
+		return err
+	})
 	time.Sleep(short + short/2)
 	s.Recheck(endpointtest.IDB) // still known
 	mustEcho(t, v, v.r)

@@ -124,7 +124,7 @@ func (r *runningNodes) ready(t *testing.T, k *bed.Kube, p spec.Node) *corev1.Nod
 		}
 		var err error
 		node, err = getNode(t, k, s.Name)
-		if err == nil && readyStatus(node) != corev1.ConditionTrue {
+		if err == nil && readyCondition(node).Status != corev1.ConditionTrue {
 			err = errors.New("not ready")
 		}
 		return err
@@ -132,30 +132,12 @@ func (r *runningNodes) ready(t *testing.T, k *bed.Kube, p spec.Node) *corev1.Nod
 	return node
 }
 
-func readyStatus(n *corev1.Node) corev1.ConditionStatus {
+// readyCondition returns the condition Ready of a node, an empty one if it has none.
+func readyCondition(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status
+			return c
 		}
 	}
-	return ""
-}
-
-func readyReason(n *corev1.Node) string {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Reason
-		}
-	}
-	return ""
-}
-
-// readySince returns when the condition Ready became what it is.
-func readySince(n *corev1.Node) time.Time {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
+	return corev1.NodeCondition{}
 }

@@ -81,26 +81,30 @@ func TestNode(t *testing.T) {
 	request(t, k, "PATCH", path+"/status", strategic, `{"status":{"conditions":[{"type":"Ready","status":"Unknown"},{"type":"Other","status":"True"}],"capacity":{"cpu":"100"}}}`)
 	until("status", func(n *corev1.Node) bool {
 		cpu := n.Status.Capacity[corev1.ResourceCPU]
-		return readyStatus(n) == corev1.ConditionTrue && cpu.Value() == 4 && len(n.Status.Conditions) == 6
+		return readyCondition(n).Status == corev1.ConditionTrue && cpu.Value() == 4 && len(n.Status.Conditions) == 6
 	})
 
 	// Our cordon comes and goes, a person's stays.
 	away := p
 	away.Offer = nil
 	r.Set(away)
-	n := until("cordon", func(n *corev1.Node) bool { return n.Spec.Unschedulable && readyReason(n) == vnode.ReasonNoOffer })
+	n := until("cordon", func(n *corev1.Node) bool {
+		return n.Spec.Unschedulable && readyCondition(n).Reason == vnode.ReasonNoOffer
+	})
 	if cpu := n.Status.Capacity[corev1.ResourceCPU]; cpu.Value() != 4 || n.Labels["offer.liqo.io/color"] != "red" {
 		t.Errorf("without an offer it changes: %v", n)
 	}
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":null}}`)
 	until("cordon once more", func(n *corev1.Node) bool { return n.Spec.Unschedulable })
 	r.Set(p)
-	until("uncordon", func(n *corev1.Node) bool { return !n.Spec.Unschedulable && readyStatus(n) == corev1.ConditionTrue })
+	until("uncordon", func(n *corev1.Node) bool {
+		return !n.Spec.Unschedulable && readyCondition(n).Status == corev1.ConditionTrue
+	})
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":true}}`)
 	p.Reachable, p.Why = false, "no route to host"
 	r.Set(p)
 	until("unreachable", func(n *corev1.Node) bool {
-		return readyStatus(n) == corev1.ConditionFalse && readyReason(n) == vnode.ReasonUnreachable
+		return readyCondition(n).Status == corev1.ConditionFalse && readyCondition(n).Reason == vnode.ReasonUnreachable
 	})
 	if s := r.Set(p); s.Ready || s.Reason != vnode.ReasonUnreachable || s.Message != "no route to host" || !s.Busy {
 		t.Errorf("%+v", s)
@@ -113,7 +117,7 @@ func TestNode(t *testing.T) {
 		_, gpu := n.Status.Capacity["example.com/gpu"]
 		_, gpuToo := n.Status.Allocatable["example.com/gpu"]
 		_, color := n.Labels["offer.liqo.io/color"]
-		return readyStatus(n) == corev1.ConditionTrue && !gpu && !gpuToo && !color && len(n.Status.Images) == 0
+		return readyCondition(n).Status == corev1.ConditionTrue && !gpu && !gpuToo && !color && len(n.Status.Images) == 0
 	})
 	if !n.Spec.Unschedulable {
 		t.Error("a person's cordon is undone")
@@ -139,7 +143,7 @@ func TestNode(t *testing.T) {
 	// Deleted by somebody, it is made anew.
 	request(t, k, "DELETE", path, "", "")
 	until("new node", func(m *corev1.Node) bool {
-		return m.UID != n.UID && readyStatus(m) == corev1.ConditionTrue && len(m.Spec.Taints) == 1
+		return m.UID != n.UID && readyCondition(m).Status == corev1.ConditionTrue && len(m.Spec.Taints) == 1
 	})
 	bedtest.Within(t, "lease of the new node", func() error {
 		n, err := getNode(t, k, barnNode)

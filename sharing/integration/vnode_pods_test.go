@@ -232,13 +232,13 @@ func TestPods(t *testing.T) {
 	for {
 		time.Sleep(time.Until(began.Add(grace + grace/2)))
 		n, err := getNode(t, k, barnNode)
-		if err == nil && readyStatus(n) == corev1.ConditionTrue && readySince(n).Equal(readySince(first)) {
+		if err == nil && readyCondition(n).Status == corev1.ConditionTrue && readyCondition(n).LastTransitionTime.Time.Equal(readyCondition(first).LastTransitionTime.Time) {
 			break
 		}
 		renewed, _ := r.Leases()
 		// The others came at least a heartbeat apart, so the longest time without one is no longer than this.
 		if pause := time.Since(began) - time.Duration(renewed-before)*heartbeat + 2*heartbeat; pause < grace*3/4 {
-			t.Errorf("after the grace period, with %d renewals: %v %+v, ready before since %v", renewed-before, err, n, readySince(first))
+			t.Errorf("after the grace period, with %d renewals: %v %+v, ready before since %v", renewed-before, err, n, readyCondition(first).LastTransitionTime.Time)
 			break
 		}
 		first = r.ready(t, k, p)
@@ -249,8 +249,8 @@ func TestPods(t *testing.T) {
 	r.stop()
 	bedtest.Within(t, "dead node", func() error {
 		n, err := getNode(t, k, barnNode)
-		if err == nil && readyStatus(n) != corev1.ConditionUnknown {
-			err = errors.New(string(readyStatus(n)))
+		if err == nil && readyCondition(n).Status != corev1.ConditionUnknown {
+			err = errors.New(string(readyCondition(n).Status))
 		}
 		return err
 	})
