@@ -122,17 +122,17 @@ func (b *box) start() {
 // says waits until the box's agent says how the peer is reached.
 func (b *box) says(what string) {
 	b.t.Helper()
-	b.await(what, func(string) bool { return false })
+	b.await(what, false)
 }
 
 // said is says for what may be over by now.
 func (b *box) said(what string) {
 	b.t.Helper()
-	b.await(what, func(text string) bool { return strings.HasPrefix(text, what) })
+	b.await(what, true)
 }
 
-// await waits until the last line about the path, or one that counts, begins with what.
-func (b *box) await(what string, counts func(text string) bool) {
+// await waits until the last line about the path, or once any, begins with what.
+func (b *box) await(what string, once bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), hang)
 	defer cancel()
@@ -140,7 +140,7 @@ func (b *box) await(what string, counts func(text string) bool) {
 		last := ""
 		for line := range strings.Lines(b.run.Log()) {
 			if text, ok := strings.CutPrefix(line, "now: "); ok {
-				if last = text; counts(text) {
+				if last = text; once && strings.HasPrefix(text, what) {
 					break
 				}
 			}
