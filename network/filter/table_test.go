@@ -249,15 +249,6 @@ func TestOthersChangesAreRepaired(t *testing.T) {
 	h := bed.New(t).AddHost("a", "192.0.2.1/24")
 	table := openOn(t, h)
 	d := example(2, 2)
-	var told atomic.Int32
-	watching := make(chan struct{})
-	bedtest.Run(t, nil, nil, func(ctx context.Context) error {
-		return h.Do(func() error {
-			close(watching)
-			return table.Watch(ctx, func() { told.Add(1) })
-		})
-	})
-	<-watching
 	sh := func(command string) {
 		t.Helper()
 		if out, err := h.Run(t.Context(), "sh", "-ec", command); err != nil {
@@ -266,14 +257,23 @@ func TestOthersChangesAreRepaired(t *testing.T) {
 	}
 	setOn(t, h, table, d)
 	good := listed(t, h)
-	// It may have subscribed only after that.
-	sh("nft add table ip other; nft delete table ip other; nft add rule ip liqo input drop")
-	waitFor(t, func() error {
-		if told.Load() == 0 {
-			return fmt.Errorf("nothing was noticed")
-		}
-		return nil
+	var told atomic.Int32
+	bedtest.Run(t, nil, nil, func(ctx context.Context) error {
+		return h.Do(func() error { return table.Watch(ctx, func() { told.Add(1) }) })
 	})
+	toldTimes := func(n int32) {
+		t.Helper()
+		waitFor(t, func() error {
+			if got := told.Load(); got != n {
+				return fmt.Errorf("told %d times, want %d", got, n)
+			}
+			return nil
+		})
+	}
+	toldTimes(1) // that there was a Set already: from here on it watches
+	setOn(t, h, table, d)
+	sh("nft add table ip other; nft delete table ip other; nft add rule ip liqo input drop")
+	toldTimes(2)
 	if bed.RealRoot() { // others have no room for so much
 		before := told.Load()
 		setOn(t, h, table, example(30, 60))
