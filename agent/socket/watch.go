@@ -3,6 +3,7 @@ package socket
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const (
 	// watchWrite is how long one write to a watcher may take.
 	watchWrite = 10 * time.Second
-	// watchParting is how long the write of the last line may take.
+	// watchParting is how long a write to a watcher may take while the agent stops, which waits for it.
 	watchParting = time.Second
 )
 
@@ -58,6 +59,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 // endWatch writes the last line of a stream, with the reason.
 func (s *Server) endWatch(st *stream, why error) {
 	s.cfg.Logger.Debug("a watch ended", "reason", why)
+	if errors.Is(why, errStopping) {
+		st.limit = watchParting
+	}
 	st.part(control.WatchEvent{Event: control.WatchError, At: s.cfg.Now(), Error: why.Error()})
 }
 
@@ -70,25 +74,36 @@ func (s *Server) refuseWatch(w http.ResponseWriter, why error) {
 
 // stream writes lines of JSON to one watcher. Only its handler uses it.
 type stream struct {
+	w       http.ResponseWriter
 	control *http.ResponseController
+	limit   time.Duration // how long one write may take
 	buf     *bufio.Writer
 	enc     *json.Encoder
 }
 
 func newStream(w http.ResponseWriter) *stream {
-	st := &stream{control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 16<<10)}
+	st := &stream{w: w, control: http.NewResponseController(w), limit: watchWrite}
+	st.buf = bufio.NewWriterSize(st, 16<<10)
 	st.enc = json.NewEncoder(st.buf)
 	st.enc.SetEscapeHTML(false)
 	return st
 }
 
+// Write is the io.Writer below the buffer. A reader that is slow but reads may take as long as it likes for all that waits for it.
+func (st *stream) Write(b []byte) (int, error) {
+	if err := st.begin(); err != nil {
+		return 0, err
+	}
+	return st.w.Write(b)
+}
+
+// begin limits the next write.
+func (st *stream) begin() error { return st.control.SetWriteDeadline(time.Now().Add(st.limit)) }
+
 func (st *stream) snapshot(peers []control.Peer, now time.Time) error {
 	// The server's timeouts are for ordinary requests. Reading on has no
 	// limit here: it is how the end of the client is noticed.
 	if err := st.control.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	if err := st.limit(watchWrite); err != nil {
 		return err
 	}
 	for i := range peers {
@@ -104,9 +119,6 @@ func (st *stream) snapshot(peers []control.Peer, now time.Time) error {
 
 // changes writes ev and whatever else is waiting, and flushes once.
 func (st *stream) changes(ev control.WatchEvent, more <-chan control.WatchEvent) error {
-	if err := st.limit(watchWrite); err != nil {
-		return err
-	}
 	for range watchBuffer {
 		if err := st.enc.Encode(ev); err != nil {
 			return err
@@ -126,18 +138,17 @@ func (st *stream) changes(ev control.WatchEvent, more <-chan control.WatchEvent)
 
 // part writes the last line, if the client still reads.
 func (st *stream) part(ev control.WatchEvent) {
-	if st.limit(watchParting) == nil && st.enc.Encode(ev) == nil {
+	if st.enc.Encode(ev) == nil {
 		// The connection ends next, whether this arrives or not.
 		_ = st.flush()
 	}
 }
 
-func (st *stream) limit(d time.Duration) error {
-	return st.control.SetWriteDeadline(time.Now().Add(d))
-}
-
 func (st *stream) flush() error {
 	if err := st.buf.Flush(); err != nil {
+		return err
+	}
+	if err := st.begin(); err != nil {
 		return err
 	}
 	return st.control.Flush()

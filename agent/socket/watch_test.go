@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -105,17 +106,20 @@ func TestSlowWatcherIsCut(t *testing.T) {
 	for in.Scan() && !strings.Contains(in.Text(), control.WatchSynced) {
 	}
 
-	// Far more than the buffer and the kernel's socket buffers hold. That
+	// More than the buffer and the kernel's socket buffers hold. That
 	// this returns at all is half of what is tested.
 	big := &control.Peer{Name: strings.Repeat("x", 2000)}
-	for range 4 * watchBuffer {
-		s.Publish(control.WatchEvent{Event: control.WatchUpdated, Peer: big})
+	watched := func() bool {
+		s.hub.mu.Lock()
+		defer s.hub.mu.Unlock()
+		return len(s.hub.watchers) > 0
 	}
-	s.hub.mu.Lock()
-	left := len(s.hub.watchers)
-	s.hub.mu.Unlock()
-	if left != 0 {
-		t.Fatalf("%d watchers are left", left)
+	published := 0
+	for ; watched(); published++ {
+		if published == 4*watchBuffer {
+			t.Fatalf("still watched after %d changes that nobody read", published)
+		}
+		s.Publish(control.WatchEvent{Event: control.WatchUpdated, Peer: big})
 	}
 
 	var last control.WatchEvent
@@ -137,9 +141,53 @@ func TestSlowWatcherIsCut(t *testing.T) {
 	if last.Event != control.WatchError || last.Error != errTooSlow.Error() {
 		t.Errorf("the last line is %s %q (after %d updates, %v)", last.Event, last.Error, updates, in.Err())
 	}
-	if updates >= 4*watchBuffer {
+	if updates >= published {
 		t.Errorf("all %d updates were kept for a reader that did not read", updates)
 	}
+}
+
+// Each write to a slow reader has its own time, and not what others have left of theirs.
+func TestWritesAreLimitedOneByOne(t *testing.T) {
+	w := &limitedWriter{ResponseRecorder: httptest.NewRecorder()}
+	st := newStream(w)
+	peers := make([]control.Peer, 100)
+	for i := range peers {
+		peers[i].Name = strings.Repeat("x", 2000)
+	}
+	changes := make(chan control.WatchEvent, len(peers))
+	for i := range peers {
+		changes <- control.WatchEvent{Event: control.WatchUpdated, Peer: &peers[i]}
+	}
+	if err := errors.Join(st.snapshot(peers, time.Now()), st.changes(<-changes, changes)); err != nil {
+		t.Fatal(err)
+	}
+	st.part(control.WatchEvent{Event: control.WatchError})
+	if w.writes < 20 || w.unlimited > 0 {
+		t.Errorf("of %d writes, %d had no limit of their own", w.writes, w.unlimited)
+	}
+}
+
+// limitedWriter counts writes to a client, and those of them before which no deadline was set.
+type limitedWriter struct {
+	*httptest.ResponseRecorder
+	limited           bool
+	writes, unlimited int
+}
+
+func (w *limitedWriter) SetReadDeadline(time.Time) error { return nil }
+
+func (w *limitedWriter) SetWriteDeadline(time.Time) error {
+	w.limited = true
+	return nil
+}
+
+func (w *limitedWriter) Write(b []byte) (int, error) {
+	w.writes++
+	if !w.limited {
+		w.unlimited++
+	}
+	w.limited = false
+	return w.ResponseRecorder.Write(b)
 }
 
 func TestWatchesAreCapped(t *testing.T) {
