@@ -52,7 +52,7 @@ versions: $(SPEAKING:%=bin/liqo-agent-speaks-%)
 
 .PHONY: $(SPEAKING:%=bin/liqo-agent-speaks-%)
 $(SPEAKING:%=bin/liqo-agent-speaks-%): bin/liqo-agent-speaks-%:
-	go build -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=v0.0.0-speaks-$* -X liqo.io/agent/peer.spoken=$*' -o $@ .
+	@$(COMPILE) go build -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=v0.0.0-speaks-$* -X liqo.io/agent/peer.spoken=$*' -o $@ .
 
 PLATFORMS := amd64 arm64 armv7
 
@@ -201,7 +201,7 @@ lint-code: bin/tools/staticcheck
 	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); \
 	if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
 	@if git grep -n --untracked 'synctest\.Test(t' -- '*_test.go'; then echo "begin bubbles with bubble.Test: its doc comment says why" >&2; exit 1; fi
-	go vet ./...
+	$(COMPILE) go vet ./...
 	bin/tools/staticcheck ./...
 
 .PHONY: lint
@@ -242,8 +242,9 @@ programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/sh
 
 # The agent with the race detector, for one story from end to end.
 .PHONY: bin/liqo-agent-race
-bin/liqo-agent-race:
-	CGO_ENABLED=1 go build $(RACE) -tags urfave_cli_no_docs -ldflags '-s -w' -o $@ .
+bin/liqo-agent-race: export CGO_ENABLED := 1
+bin/liqo-agent-race: | bin/progress
+	$(call progress,the agent with the race detector,.) go build $(RACE) -tags urfave_cli_no_docs -ldflags '-s -w' -o $@ .
 
 # The race detector looks at all but SQLite and the parser of YAML, which are C in the clothes of Go and take ten times as long
 # under it, and at all but the arithmetic of cryptography, which takes as much longer. Nothing that synchronizes goroutines may be

@@ -19,14 +19,21 @@ if ! command -v qemu-system-x86_64 >/dev/null; then
 fi
 compgen -G "$dir/boot/vmlinuz-*" >/dev/null && exit
 
+# One copy serves all clones: it is kept where the user's caches are.
 image=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" {print $2; exit}')
 [[ -n $image ]] || skip "apt-get knows no package linux-image-cloud-amd64"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-echo "vm: fetching $image"
-(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$image") || skip "$image cannot be downloaded"
-mkdir "$work/root"
-dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$work/root" ./boot ./lib/modules
+cache=${XDG_CACHE_HOME:-${HOME:?}/.cache}/liqo-agent-vm
+mkdir -p "$cache" "$(dirname "$dir")"
+if [[ ! -d $cache/$image ]]; then
+  work=$(mktemp -d "$cache/.fetching-XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  echo "vm: fetching $image"
+  (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$image") || skip "$image cannot be downloaded"
+  mkdir "$work/root"
+  dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$work/root" ./boot ./lib/modules
+  # Whole or not at all, also if two clones fetch it at once. What somebody still needs that goes here is fetched again.
+  find "$cache" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} +
+  mv -T "$work/root" "$cache/$image" 2>/dev/null || [[ -d $cache/$image ]]
+fi
 rm -rf "$dir"
-mkdir -p "$dir"
-mv "$work/root/lib" "$work/root/boot" "$dir/"
+ln -s "$cache/$image" "$dir"
