@@ -23,9 +23,9 @@ compgen -G "$dir/boot/vmlinuz-*" >/dev/null && exit
 image=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" {print $2; exit}')
 [[ -n $image ]] || skip "apt-get knows no package linux-image-cloud-amd64"
 cache=${XDG_CACHE_HOME:-${HOME:?}/.cache}/liqo-agent-vm
-mkdir -p "$cache" "$(dirname "$dir")"
+mkdir -p bin
 if [[ ! -d $cache/$image ]]; then
-  work=$(mktemp -d "$cache/.fetching-XXXXXX")
+  work=$(mkdir -p "$cache" && mktemp -d "$cache/.fetching-XXXXXX") || skip "$cache cannot be written"
   trap 'rm -rf "$work"' EXIT
   echo "vm: fetching $image"
   (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$image") || skip "$image cannot be downloaded"
