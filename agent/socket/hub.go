@@ -28,12 +28,15 @@ type hub struct {
 }
 
 // watcher is one subscription. done is closed when the hub ends it; why says
-// the reason and is set before that.
+// the reason and is set before that. It counts until its handler has unsubscribed it.
 type watcher struct {
 	changes chan control.WatchEvent
 	done    chan struct{}
 	why     error
 }
+
+// ended must be called with the hub's mu held.
+func (w *watcher) ended() bool { return w.why != nil }
 
 func newHub() *hub { return &hub{watchers: make(map[*watcher]struct{})} }
 
@@ -61,6 +64,9 @@ func (h *hub) publish(ev control.WatchEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.watchers {
+		if w.ended() {
+			continue
+		}
 		select {
 		case w.changes <- ev:
 		default:
@@ -74,13 +80,14 @@ func (h *hub) close() {
 	defer h.mu.Unlock()
 	h.closed = true
 	for w := range h.watchers {
-		h.end(w, errStopping)
+		if !w.ended() {
+			h.end(w, errStopping)
+		}
 	}
 }
 
 // end must be called with mu held.
 func (h *hub) end(w *watcher, why error) {
-	delete(h.watchers, w)
 	w.why = why
 	close(w.done)
 }

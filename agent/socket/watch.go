@@ -3,19 +3,14 @@ package socket
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
 	"liqo.io/agent/agent/control"
 )
 
-const (
-	// watchWrite is how long one write to a watcher may take.
-	watchWrite = 10 * time.Second
-	// watchParting is how long a write to a watcher may take while the agent stops, which waits for it.
-	watchParting = time.Second
-)
+// watchWrite is how long one write to a watcher may take. The end of the agent does not wait for it as long.
+const watchWrite = 10 * time.Second
 
 // watch streams one line of JSON per peer, one that marks the end of this snapshot, and
 // then one per change, until either side ends it.
@@ -59,9 +54,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 // endWatch writes the last line of a stream, with the reason.
 func (s *Server) endWatch(st *stream, why error) {
 	s.cfg.Logger.Debug("a watch ended", "reason", why)
-	if errors.Is(why, errStopping) {
-		st.limit = watchParting
-	}
 	st.part(control.WatchEvent{Event: control.WatchError, At: s.cfg.Now(), Error: why.Error()})
 }
 
@@ -76,20 +68,20 @@ func (s *Server) refuseWatch(w http.ResponseWriter, why error) {
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	limit   time.Duration // how long one write may take
 	buf     *bufio.Writer
 	enc     *json.Encoder
 }
 
 func newStream(w http.ResponseWriter) *stream {
-	st := &stream{w: w, control: http.NewResponseController(w), limit: watchWrite}
+	st := &stream{w: w, control: http.NewResponseController(w)}
 	st.buf = bufio.NewWriterSize(st, 16<<10)
 	st.enc = json.NewEncoder(st.buf)
 	st.enc.SetEscapeHTML(false)
 	return st
 }
 
-// Write is the io.Writer below the buffer. A reader that is slow but reads may take as long as it likes for all that waits for it.
+// Write is the io.Writer below the buffer. Each write has time of its own: a reader that takes what a socket holds in that time is not
+// cut off for what else waits for it.
 func (st *stream) Write(b []byte) (int, error) {
 	if err := st.begin(); err != nil {
 		return 0, err
@@ -98,7 +90,7 @@ func (st *stream) Write(b []byte) (int, error) {
 }
 
 // begin limits the next write.
-func (st *stream) begin() error { return st.control.SetWriteDeadline(time.Now().Add(st.limit)) }
+func (st *stream) begin() error { return st.control.SetWriteDeadline(time.Now().Add(watchWrite)) }
 
 func (st *stream) snapshot(peers []control.Peer, now time.Time) error {
 	// The server's timeouts are for ordinary requests. Reading on has no
