@@ -242,7 +242,7 @@ programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/sh
 
 # The agent with the race detector, for one story from end to end.
 .PHONY: bin/liqo-agent-race
-bin/liqo-agent-race: export CGO_ENABLED := 1
+bin/liqo-agent-race: private export CGO_ENABLED := 1
 bin/liqo-agent-race: | bin/progress
 	$(call progress,the agent with the race detector,.) go build $(RACE) -tags urfave_cli_no_docs -ldflags '-s -w' -o $@ .
 
@@ -275,8 +275,8 @@ OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(HEAVY) $(LONGEST) $(ALONE
 # changed since it passed.
 # The timeout bounds a hang; slow machines need a multiple of what fast ones do. Each test that is under way has up to three
 # control planes, and each of these costs a hundredth of a processor while it has nothing to do. End-to-end tests wait more than
-# others, so there one more fits in. On one processor they begin in a fixed order, from the last file to the first: the longest are
-# not left for the end, where they would run alone.
+# others, so there one more fits in. On one processor they begin from the last file to the first, as versions of Go do until now:
+# the longest are not left for the end, where they would run alone. Only time depends on it.
 # Collecting garbage less often saves a tenth of the processor time of end-to-end tests and of links. Tests that
 # measure an agent's memory let it collect its own as it does by itself.
 GO_TEST    := GOGC=400 go test -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
