@@ -106,25 +106,22 @@ func TestSlowWatcherIsCut(t *testing.T) {
 	for in.Scan() && !strings.Contains(in.Text(), control.WatchSynced) {
 	}
 
-	// More than the buffer and the kernel's socket buffers hold. That
+	// Far more than the buffer and the kernel's socket buffers hold. That
 	// this returns at all is half of what is tested.
 	big := &control.Peer{Name: strings.Repeat("x", 2000)}
-	watched := func() bool {
-		s.hub.mu.Lock()
-		defer s.hub.mu.Unlock()
-		for w := range s.hub.watchers {
-			if !w.ended() {
-				return true
-			}
-		}
-		return false
-	}
-	published := 0
-	for ; watched(); published++ {
-		if published == 4*watchBuffer {
-			t.Fatalf("still watched after %d changes that nobody read", published)
-		}
+	for range 4 * watchBuffer {
 		s.Publish(control.WatchEvent{Event: control.WatchUpdated, Peer: big})
+	}
+	left := 0
+	s.hub.mu.Lock()
+	for w := range s.hub.watchers {
+		if !w.ended() {
+			left++
+		}
+	}
+	s.hub.mu.Unlock()
+	if left != 0 {
+		t.Fatalf("%d watchers are left", left)
 	}
 
 	var last control.WatchEvent
@@ -145,6 +142,9 @@ func TestSlowWatcherIsCut(t *testing.T) {
 	}
 	if last.Event != control.WatchError || last.Error != errTooSlow.Error() {
 		t.Errorf("the last line is %s %q (after %d updates, %v)", last.Event, last.Error, updates, in.Err())
+	}
+	if updates >= 4*watchBuffer {
+		t.Errorf("all %d updates were kept for a reader that did not read", updates)
 	}
 }
 
