@@ -17,8 +17,9 @@ if ! command -v qemu-system-x86_64 >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
   { apt-get -qq update && $install -qq --yes >/dev/null; } || skip "$install has failed"
 fi
-# kernel DIR: there is one, whole.
+# kernel DIR: there is one.
 kernel() { compgen -G "$1/boot/vmlinuz-*" >/dev/null; }
+touch -c "$dir" 2>/dev/null || true # in use
 kernel "$dir" && exit
 
 # One copy serves all clones: it is kept where the user's caches are, which may be emptied.
