@@ -127,8 +127,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 			Addrs: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), server.Port())}}, true
 	}})
 	t.Cleanup(link.Close)
-	// More time than the API server takes for any request: on a busy machine, ten seconds are soon over.
-	remote, err := kube.New(&rest.Config{Host: "https://peer", Transport: link, Timeout: 2 * time.Minute})
+	remote, err := kube.New(&rest.Config{Host: "https://peer", Transport: link, Timeout: bedtest.RequestTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

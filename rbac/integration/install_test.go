@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -49,7 +48,7 @@ func newSite(t *testing.T) *site {
 func (s *site) client(config *rest.Config) *kube.Client {
 	s.Helper()
 	config.Dial = s.host.DialContext
-	config.Timeout = 2 * time.Minute // more than the API server takes for any request: on a busy machine, ten seconds are soon over
+	config.Timeout = bedtest.RequestTimeout
 	client, err := kube.New(config)
 	if err != nil {
 		s.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -65,7 +64,7 @@ func admin(t *testing.T, k *bed.Kube) *kube.Client {
 
 func newClient(t *testing.T, config *rest.Config) *kube.Client {
 	t.Helper()
-	config.Timeout = 2 * time.Minute // more than the API server takes for any request: on a busy machine, ten seconds are soon over
+	config.Timeout = bedtest.RequestTimeout
 	c, err := kube.New(config)
 	must(t, err)
 	t.Cleanup(c.Close)

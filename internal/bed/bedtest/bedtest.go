@@ -11,6 +11,10 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
+// RequestTimeout is for clients of a test: more than an API server takes for any request. On a busy machine, the ten seconds of
+// kube.New are soon over.
+const RequestTimeout = 2 * time.Minute
+
 // logTail is how much of a log a failed test shows, in bytes.
 const logTail = 64 << 10
 
