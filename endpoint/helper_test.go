@@ -5,16 +5,15 @@ import (
 	"net/netip"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"liqo.io/agent/internal/endpointtest"
+	"liqo.io/agent/internal/leak"
 )
 
 func TestMain(m *testing.M) {
 	if serveForBenchmark() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // serve runs a server for b until the test ends. change may alter it before it

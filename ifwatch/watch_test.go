@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/leak"
 )
 
 // deadline bounds how long a test waits for something that must happen.
@@ -36,7 +36,7 @@ func start(t *testing.T, filter Filter) *Watcher {
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		goleak.VerifyNone(t)
+		leak.Check(t)
 	})
 	return w
 }

@@ -17,8 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/network/filter"
 	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
@@ -26,7 +25,7 @@ import (
 	"liqo.io/agent/peer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/socket/client"
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/peer"
 )
 
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		helperMain(path)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 const (

@@ -14,14 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/peer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const self = peer.ClusterID("self")
 

@@ -24,11 +24,11 @@ import (
 
 	"github.com/miekg/dns"
 
-	"go.uber.org/goleak"
 	"liqo.io/agent/dnssd/resolver/wire"
+	"liqo.io/agent/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // short is the timeout of tests in which a server is silent, and long that of those where none is. Where others must answer in
 // a short time, see untilQuick.

@@ -5,13 +5,12 @@ import (
 	"net/netip"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/endpointtest"
+	"liqo.io/agent/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // serve runs a server for b until the test ends.
 func serve(t testing.TB, b *endpointtest.Box, listen string) *endpoint.Server {

@@ -14,17 +14,16 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/internal/endpointtest"
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // apiServer answers as it is told.
 type apiServer struct {

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"go.uber.org/goleak"
-
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/network/packet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // header is the header of a frame that claims a length.
 func header(t Type, n int) []byte {

@@ -15,13 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
 )
 
 func TestOpenMakesADevice(t *testing.T) {
 	h := bed.New(t).AddHost("a", "")
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leak.Check(t, goleak.IgnoreCurrent())
 	before := sysctls(t, h)
 	var d *Device
 	on(t, h, func() (err error) { d, err = Open(device, 1420); return err })

@@ -19,13 +19,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/peer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // hang bounds what takes forever if it fails. It says nothing about how fast anything is.
 const hang = 5 * time.Minute
@@ -255,6 +254,7 @@ func TestListen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.times = unhurried
 		ctx, cancel := context.WithCancel(t.Context())
 		if err := s.Listen(ctx); err != nil {
 			t.Fatal(err)

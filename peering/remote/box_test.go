@@ -16,17 +16,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/internal/leak"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const (
 	us   = peer.ClusterID("consumer")

@@ -15,11 +15,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"liqo.io/agent/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // manager is a service manager that listens.
 type manager struct {

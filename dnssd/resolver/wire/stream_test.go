@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"go.uber.org/goleak"
 
 	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // pipe is a stream and the far end of its connection.
 func pipe(t *testing.T) (*stream, net.Conn) {
