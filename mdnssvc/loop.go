@@ -65,9 +65,10 @@ func (l *loop) run(ctx context.Context, failed <-chan error) error {
 		case <-l.inbox.ready:
 			l.obey(l.inbox.take())
 		case <-l.queue.ready:
-			l.receiveAll(l.queue.take())
 		case <-timer.C:
 		}
+		// An answer that is here counts before the end of the time for it.
+		l.receiveAll(l.queue.take())
 		now := time.Now()
 		l.woke(now)
 		if !l.rejoinAt.IsZero() && !now.Before(l.rejoinAt) {

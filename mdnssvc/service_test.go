@@ -365,14 +365,25 @@ func TestSleep(t *testing.T) {
 	var slept atomic.Int64
 	a := startBox(t, ha, Config{asleep: func() time.Duration { return time.Duration(slept.Load()) }})
 	b := startBox(t, hb, Config{})
-	a.advertise(1000)
-	a.awaitStats("name won", func(s Stats) bool { return s.Established })
-	b.awaitInstance("eth0", "a", nil)
 	capture := lan.LAN().Capture()
-	from := time.Now()
-	slept.Store(int64(time.Hour))
+	a.advertise(1000)
+	b.awaitInstance("eth0", "a", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	// The second announcement comes a second after the first.
+	announced := 0
+	if _, err := capture.WaitFor(ctx, func(p bed.Packet) bool {
+		m, drop := wire.Decode(p.Payload)
+		if drop == "" && m.Response && p.Src.Addr() == netip.MustParseAddr("10.77.0.1") && p.Dst.Addr().IsMulticast() &&
+			slices.ContainsFunc(m.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeSRV }) {
+			announced++
+		}
+		return announced == 2
+	}); err != nil {
+		t.Fatalf("announced %d times: %v", announced, err)
+	}
+	from := time.Now()
+	slept.Store(int64(time.Hour))
 	if err := a.svc.Answers(ctx); err != nil {
 		t.Fatal(err)
 	}

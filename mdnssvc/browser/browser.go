@@ -87,6 +87,9 @@ type LinkFamilies struct {
 // called Due for a while.
 const lateAfter = time.Second
 
+// tardyAfter is the same for the second after a goodbye, of which an answer may take up most.
+const tardyAfter = 100 * time.Millisecond
+
 // Browser is the querier and its cache. It starts with no links and switched
 // off. All times given to it must come from one clock that does not go back.
 // One goroutine may use it at a time.

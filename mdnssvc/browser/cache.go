@@ -33,6 +33,7 @@ type record struct {
 	tries    uint8  // questions asked to refresh it in this life
 	jitter   uint8  // 0-255: share of the 2 % by which refreshes are late (5.2)
 	ending   ending
+	spared   bool      // since it is about to end
 	received time.Time // last time it was heard of
 	expires  time.Time
 	asked    time.Time // last question to refresh it
@@ -61,8 +62,27 @@ func (r *record) resume(now time.Time) {
 		return
 	}
 	if at := r.received.Add(min(time.Duration(r.ttl)*time.Second, maxTTL)); at.After(now) {
-		r.ending, r.expires = 0, at
+		r.ending, r.expires, r.spared = 0, at, false
 	}
+}
+
+// spare has a record that ended while nobody was called, as what is called too late tells, live on for as long as an answer may take.
+// It reports whether it does. One that was about to end anyway has its last second again, once.
+func (r *record) spare(now time.Time, late time.Duration) bool {
+	if !r.expired(now) || r.spared {
+		return false
+	}
+	// The timer tells less if something else has set it anew meanwhile.
+	late = max(late, now.Sub(r.expires))
+	switch {
+	case r.ending != 0 && late > tardyAfter:
+		r.expires, r.spared = now.Add(goodbyeTTL), true
+	case late > lateAfter:
+		r.expires = now.Add(checkTime + goodbyeTTL)
+	default:
+		return false
+	}
+	return true
 }
 
 func (r *record) expired(now time.Time) bool { return due(r.expires, now) }

@@ -27,6 +27,13 @@ func TestForgedGoodbye(t *testing.T) {
 				n.announce(victim, m)
 				n.run(10 * time.Second)
 			}
+			// Nobody was called in the second in which the owner answers.
+			for _, pause := range []time.Duration{1500 * time.Millisecond, 5 * time.Second} {
+				n.announce(victim, m)
+				n.run(time.Millisecond)
+				n.now = n.now.Add(pause)
+				n.run(10 * time.Second)
+			}
 			if lost := n.count(Lost, ""); len(lost) != 0 {
 				t.Fatalf("lost: %+v", lost)
 			}
@@ -45,6 +52,23 @@ func TestForgedGoodbye(t *testing.T) {
 				t.Fatalf("lost after its own goodbye: %+v", lost)
 			}
 		})
+	}
+}
+
+// Who said goodbye is lost also if nobody is called in time, again and again.
+func TestGoodbyeIsHeardLate(t *testing.T) {
+	n := newNetwork(t, 4, Config{})
+	gone := n.add(20)[7]
+	n.start()
+	n.run(10 * time.Second)
+	gone.dead = true
+	n.announce(gone, gone.goodbye())
+	for range 4 {
+		n.now = n.now.Add(3 * time.Second)
+		n.run(time.Millisecond)
+	}
+	if lost := n.count(Lost, ""); len(lost) != 1 || lost[0].Instance.Name != gone.name || lost[0].Reason != ReasonGoodbye {
+		t.Errorf("lost: %+v", lost)
 	}
 }
 

@@ -196,8 +196,8 @@ func (h *host) schedule() {
 }
 
 func (h *host) wake(now time.Time, late time.Duration) {
-	if late > lateAfter && h.found > 0 {
-		h.spare(now)
+	if h.found > 0 {
+		h.spare(now, late)
 	}
 	reason, had := "", h.count()
 	if due(h.check.deadline(), now) {
@@ -234,17 +234,20 @@ func (h *host) wake(now time.Time, late time.Duration) {
 }
 
 // spare is to addresses what instance.spare is to the other records.
-func (h *host) spare(now time.Time) {
-	again := !h.check.start.IsZero()
+func (h *host) spare(now time.Time, late time.Duration) {
+	again, ending := late > lateAfter && !h.check.start.IsZero(), false
 	for f := range h.addrs {
 		for k := range h.addrs[f] {
-			if a := &h.addrs[f][k]; a.expired(now) && a.ending == 0 {
-				a.expires = now.Add(checkTime + goodbyeTTL)
-				again = true
+			if a := &h.addrs[f][k]; a.spare(now, late) {
+				again, ending = true, ending || a.ending != 0
 			}
 		}
 	}
-	if again {
+	switch {
+	case ending:
+		h.check = check{start: now}
+		h.link.enqueue(now, h, h.link.b.between(minFirst, maxFirst))
+	case again:
 		h.check = newHostCheck(now)
 	}
 }

@@ -112,8 +112,8 @@ func (i *instance) schedule() {
 
 func (i *instance) wake(now time.Time, late time.Duration) {
 	l := i.link
-	if late > lateAfter && i.found {
-		i.spare(now)
+	if i.found {
+		i.spare(now, late)
 	}
 	if due(i.check.deadline(), now) {
 		l.drop(i, ReasonNoAnswer)
@@ -152,21 +152,24 @@ func (i *instance) wake(now time.Time, late time.Duration) {
 	i.schedule()
 }
 
-// spare handles a wake-up that comes so late (the process, or the machine, was
-// stopped) that the refresh questions were never asked: what ended meanwhile is
-// asked for now instead of being given up unasked.
-func (i *instance) spare(now time.Time) {
-	again := !i.check.start.IsZero()
+// spare handles a wake-up that comes late (the process, or the machine, was stopped):
+// what ended meanwhile is asked for now instead of being given up, as the refresh
+// questions were never asked, or the answers not read.
+func (i *instance) spare(now time.Time, late time.Duration) {
+	again, ending := late > lateAfter && !i.check.start.IsZero(), false
 	for _, r := range [3]*record{&i.ptr, &i.srv, &i.txt} {
-		if r.expired(now) && r.ending == 0 {
-			r.expires = now.Add(checkTime + goodbyeTTL)
-			again = true
+		if r.spare(now, late) {
+			again, ending = true, ending || r.ending != 0
 		}
 	}
-	if again {
-		i.check = check{start: now}
-		i.link.refreshPTR(now, askGap)
+	if !again {
+		return
 	}
+	i.check = check{start: now}
+	if ending {
+		i.link.enqueue(now, i, i.link.b.between(minFirst, maxFirst))
+	}
+	i.link.refreshPTR(now, askGap)
 }
 
 // receivePTR takes in a PTR that names the instance.
