@@ -88,11 +88,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	for {
 		stop, err := a.prepare(ctx)
-		if stop || err != nil {
-			return err
+		if !stop && err == nil {
+			err = a.live(ctx)
 		}
-		err = a.live(ctx)
-		if !errors.Is(err, errReset) {
+		switch {
+		case errors.Is(err, errReset):
+		case ctx.Err() != nil && errors.Is(err, context.Canceled):
+			return nil // it was stopped while it waited for a reader of its database
+		default:
 			return err
 		}
 	}
@@ -182,7 +185,7 @@ func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.Clus
 // restore, and a reset whose peers were notified. stop reports that the agent ends after
 // the reset.
 func (a *Agent) prepare(ctx context.Context) (stop bool, err error) {
-	if err := statedir.Resume(a.settings.Config().State.Dir); err != nil {
+	if err := statedir.Resume(ctx, a.settings.Config().State.Dir); err != nil {
 		return false, err
 	}
 	outcome, err := reset.Finish(ctx, a.settings.Config(), &a.progress, a.logger)

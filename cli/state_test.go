@@ -77,7 +77,7 @@ func TestStateCommands(t *testing.T) {
 	if stdout, stderr, code := w.Run(t.Context(), "state", "check"); code != command.ExitError || !strings.Contains(stdout, "error: ") || !strings.Contains(stdout, "try: chmod 600 ") || !strings.Contains(stderr, "the state has 1 error\n") {
 		t.Errorf("an exposed key: exit code %d\n%s%s", code, stdout, stderr)
 	}
-	release, err := state.Hold(filepath.Join(w.Dir, statedir.Database))
+	release, err := state.Hold(t.Context(), filepath.Join(w.Dir, statedir.Database))
 	if err != nil {
 		t.Fatal(err)
 	}

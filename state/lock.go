@@ -1,6 +1,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reader of an idle database holds the lock, shared, for the moment it
-// reads. A starting agent waits this long for it.
+// A reader of an idle database holds the lock, shared, while it reads, which is
+// seconds on a slow disk. Who wants to be the one writer waits this long for it.
 const (
-	lockPatience = 2 * time.Second
+	lockPatience = 30 * time.Second
 	lockPause    = 10 * time.Millisecond
 )
 
 // lockFile makes this process the one writer of the database at path. The
 // kernel releases the lock when the process ends, however it ends; the file
 // stays, because removing it would let two agents lock two different files of
-// one name.
-func lockFile(path string) (*os.File, error) {
+// one name. The context ends the wait for a lock that is held.
+func lockFile(ctx context.Context, path string) (*os.File, error) {
 	name := path + ".lock"
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -33,7 +34,8 @@ func lockFile(path string) (*os.File, error) {
 	// Readers share the lock, so the group must be able to open it, whatever
 	// the umask. Not being its owner is no reason to fail.
 	_ = f.Chmod(0o640)
-	for end := time.Now().Add(lockPatience); ; time.Sleep(lockPause) {
+	end := time.Now().Add(lockPatience)
+	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			break
@@ -43,8 +45,14 @@ func lockFile(path string) (*os.File, error) {
 			return nil, fmt.Errorf("lock %s: %w", name, err)
 		}
 		pid := lockHolder(f)
-		if pid == 0 && time.Now().Before(end) {
-			continue // a reader, or an agent that is just starting
+		if pid == 0 && time.Now().Before(end) { // a reader, or an agent that is just starting
+			select {
+			case <-ctx.Done():
+				_ = f.Close()
+				return nil, fmt.Errorf("wait for the lock of %s: %w", name, ctx.Err())
+			case <-time.After(lockPause):
+			}
+			continue
 		}
 		_ = f.Close()
 		who := "another program"

@@ -96,7 +96,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if err := makeDir(filepath.Dir(s.path)); err != nil {
 		return nil, explain(err, s.path)
 	}
-	if s.lock, err = lockFile(s.path); err != nil {
+	if s.lock, err = lockFile(ctx, s.path); err != nil {
 		return nil, explain(err, s.path)
 	}
 	if err := s.open(ctx, all); err != nil {

@@ -123,14 +123,15 @@ func Snapshot(ctx context.Context, path, to string) (err error) {
 
 // Hold keeps agents out of the database at path, which need not exist, until
 // release is called. The error wraps ErrLocked when one is running, and names it.
-func Hold(path string) (release func() error, err error) {
+// The context ends the wait for somebody who reads the database.
+func Hold(ctx context.Context, path string) (release func() error, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return nil, explain(err, path)
 	}
-	f, err := lockFile(path)
+	f, err := lockFile(ctx, path)
 	if err != nil {
 		return nil, explain(err, path)
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -106,17 +107,32 @@ func TestExamine(t *testing.T) {
 
 func TestHold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "agent.db")
-	release, err := Hold(path)
+	release, err := Hold(t.Context(), path)
 	must(t, err)
 	if out, err := helper(t, "open", path).CombinedOutput(); err == nil || !strings.Contains(string(out), fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("an agent started: %v, %s", err, out)
 	}
 	must(t, release())
 	_, kill := startHolder(t, path)
-	if _, err := Hold(path); !errors.Is(err, ErrLocked) {
+	if _, err := Hold(t.Context(), path); !errors.Is(err, ErrLocked) {
 		t.Errorf("held beside an agent: %v", err)
 	}
 	kill()
+
+	// Who reads, too, but for a moment. The wait for that can be ended.
+	reader, busy, err := shareLock(path)
+	if err != nil || busy {
+		t.Fatal(busy, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Hold(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("beside a reader: %v", err)
+	}
+	must(t, reader.Close())
+	release, err = Hold(ctx, path)
+	must(t, err)
+	must(t, release())
 }
 
 // TestKeepOld: an upgrade leaves the file as it was, one at most, and giving it its

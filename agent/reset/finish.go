@@ -44,7 +44,7 @@ func Finish(ctx context.Context, cfg config.Config, progress *Progress, logger *
 		return Stop, nil // the next start continues
 	}
 	clearNetwork(&view)
-	left, err := statedir.Clear(dir, r)
+	left, err := statedir.Clear(ctx, dir, r)
 	if err != nil {
 		return None, fmt.Errorf("reset the state in %s: %w; the reset continues when the agent starts again", dir, err)
 	}

@@ -40,12 +40,12 @@ func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, 
 	if opts.Identity && cfg.Cluster.ID != "" {
 		return control.Reset{}, fixedID(cfg.Cluster.ID)
 	}
-	release, err := state.Hold(filepath.Join(dir, statedir.Database))
+	release, err := state.Hold(ctx, filepath.Join(dir, statedir.Database))
 	if err == nil {
 		err = release()
 	}
 	if err == nil {
-		err = statedir.Resume(dir)
+		err = statedir.Resume(ctx, dir)
 	}
 	if err != nil {
 		return control.Reset{}, err
@@ -77,7 +77,7 @@ func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, 
 		return view, err
 	}
 	clearNetwork(&view)
-	left, err := statedir.Clear(dir, r)
+	left, err := statedir.Clear(ctx, dir, r)
 	if err != nil {
 		return view, err
 	}

@@ -41,15 +41,19 @@ var helpers = map[string]func(ctx context.Context, dir string) error{
 			}
 			if err == nil {
 				// What was set aside is not to fill the disk of the test.
-				err = exec.Command("sh", "-c", "rm -rf '"+filepath.Join(dir, "state")+"'/"+asideDir+"*").Run()
+				var aside []string
+				aside, err = filepath.Glob(filepath.Join(dir, "state", asideDir+"*"))
+				for _, path := range aside {
+					err = errors.Join(err, os.RemoveAll(path))
+				}
 			}
 			if err != nil {
 				return err
 			}
 		}
 	},
-	"reset": func(_ context.Context, dir string) error {
-		_, err := Clear(filepath.Join(dir, "state"), Reset{ID: "fresh", Identity: true, Parted: true})
+	"reset": func(ctx context.Context, dir string) error {
+		_, err := Clear(ctx, filepath.Join(dir, "state"), Reset{ID: "fresh", Identity: true, Parted: true})
 		return err
 	},
 	"full": restoreOnFullDisk,
@@ -152,7 +156,7 @@ func TestKilledRestore(t *testing.T) {
 	seen := make(map[peer.ClusterID]int)
 	for round := 0; round < rounds || (seen["first"] == 0 || seen["second"] == 0) && round < 120+rounds; round++ {
 		kill(t, "restore", dir, longer(round, rounds, 60*time.Millisecond))
-		must(t, Resume(to))
+		must(t, Resume(t.Context(), to))
 		id, key := whose(t, to)
 		if keys[id] != key {
 			t.Fatalf("%s has the key of another", id)
@@ -177,7 +181,7 @@ func TestKilledReset(t *testing.T) {
 		r, found, err := PendingReset(to)
 		must(t, err)
 		if found {
-			_, err = Clear(to, r)
+			_, err = Clear(t.Context(), to, r)
 			must(t, err)
 		}
 		if id, _, err := Claim(to); err != nil || id != "" && id != "fresh" {

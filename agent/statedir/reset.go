@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -41,8 +42,8 @@ func BeginReset(dir string, r Reset) error { return writeJSON(filepath.Join(dir,
 //
 // Nobody else may use dir meanwhile; an agent that runs is an error that wraps
 // state.ErrLocked.
-func Clear(dir string, r Reset) (left []string, err error) {
-	release, err := hold(dir)
+func Clear(ctx context.Context, dir string, r Reset) (left []string, err error) {
+	release, err := hold(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

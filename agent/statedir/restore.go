@@ -45,7 +45,7 @@ const commitFile = "commit.json"
 // The cluster ID of the backup belongs to its key: an agent that starts with it
 // claims it (see Claim).
 func Restore(ctx context.Context, dir string, now time.Time, r io.Reader) (out Restored, err error) {
-	release, err := hold(dir)
+	release, err := hold(ctx, dir)
 	if err != nil {
 		return out, err
 	}
@@ -65,8 +65,8 @@ func Restore(ctx context.Context, dir string, now time.Time, r io.Reader) (out R
 }
 
 // hold keeps agents out of dir. The lock is to be usable by whoever owns dir.
-func hold(dir string) (release func() error, err error) {
-	release, err = state.Hold(filepath.Join(dir, Database))
+func hold(ctx context.Context, dir string) (release func() error, err error) {
+	release, err = state.Hold(ctx, filepath.Join(dir, Database))
 	if err != nil {
 		return nil, err
 	}
@@ -244,11 +244,11 @@ func carryOut(dir string, c commit) error {
 
 // Resume is Finish for whoever is about to open the state: it keeps agents out
 // meanwhile, and does nothing where nothing was cut off.
-func Resume(dir string) error {
+func Resume(ctx context.Context, dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, restoreDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	release, err := hold(dir)
+	release, err := hold(ctx, dir)
 	if err != nil {
 		return err
 	}

@@ -350,8 +350,8 @@ func TestCarryOutCutOff(t *testing.T) {
 		for _, step := range steps[:min(done, len(steps))] {
 			must(t, os.Rename(step[0], step[1]))
 		}
-		must(t, Resume(dir))
-		must(t, Resume(dir))
+		must(t, Resume(t.Context(), dir))
+		must(t, Resume(t.Context(), dir))
 		if id, key := whose(t, dir); id != "first" || key != fp {
 			t.Errorf("cut off after %d: %s", done, id)
 		}
@@ -378,7 +378,7 @@ func TestClear(t *testing.T) {
 			t.Errorf("%+v %t %v", pending, found, err)
 		}
 		for range 2 {
-			left, err := Clear(dir, r)
+			left, err := Clear(t.Context(), dir, r)
 			if err != nil || !slices.Equal(left, []string{"notes.txt"}) {
 				t.Errorf("left %v, %v", left, err)
 			}
