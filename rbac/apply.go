@@ -20,8 +20,9 @@ const (
 	// manager, which is there a little later than the API server.
 	tokenTimeout = 30 * time.Second
 	// effectTimeout bounds the time from the writing of the roles until the API server
-	// goes by them, which it does a moment later.
-	effectTimeout = 10 * time.Second
+	// goes by them, which it does a moment later, or on a small box that starts up a good
+	// while later.
+	effectTimeout = 30 * time.Second
 	firstPause    = 20 * time.Millisecond
 	longestPause  = time.Second
 )
@@ -170,7 +171,7 @@ func Token(ctx context.Context, client *kube.Client, namespace string) (string, 
 }
 
 // Await waits until the API server goes by the roles: until the user of client, the
-// agent's, lacks nothing. That takes it a moment, and ten seconds are the most. The
+// agent's, lacks nothing. That takes it a moment, and thirty seconds are the most. The
 // error names what is lacking then.
 func Await(ctx context.Context, client *kube.Client, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
