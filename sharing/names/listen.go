@@ -73,7 +73,7 @@ func (s *Server) accept(ctx context.Context, working *sync.WaitGroup, listener *
 func (s *Server) converse(ctx context.Context, src netip.Addr, conn net.Conn) {
 	var length [2]byte
 	for {
-		if err := conn.SetDeadline(time.Now().Add(idleTimeout)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(idleTimeout)); err != nil {
 			return
 		}
 		if _, err := io.ReadFull(conn, length[:]); err != nil {
@@ -90,6 +90,9 @@ func (s *Server) converse(ctx context.Context, src netip.Addr, conn net.Conn) {
 		answer := s.handle(ctx, src, query, true)
 		release()
 		if len(answer) == 0 || len(answer) > dns.MaxMsgSize {
+			return
+		}
+		if err := conn.SetWriteDeadline(time.Now().Add(idleTimeout)); err != nil {
 			return
 		}
 		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {

@@ -359,11 +359,13 @@ func answering(t *testing.T, answer func(network string, q *dns.Msg) []byte) net
 				_, _ = w.Write(raw)
 			}
 		})
-		ended := make(chan struct{})
+		begun, ended := make(chan struct{}), make(chan struct{})
+		server.NotifyStartedFunc = func() { close(begun) }
 		go func() {
 			defer close(ended)
 			_ = server.ActivateAndServe()
 		}()
+		<-begun // before that, Shutdown does nothing
 		t.Cleanup(func() { _ = server.Shutdown(); <-ended })
 	}
 	return packets.LocalAddr().(*net.UDPAddr).AddrPort()
