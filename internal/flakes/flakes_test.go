@@ -240,7 +240,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 
 // A process that a test has stopped stays so, and everything else goes on.
 func TestStopsAndContinues(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 & sleep 601 & echo $! & wait")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 & sleep 601 & echo $!; wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -255,6 +255,14 @@ func TestStopsAndContinues(t *testing.T) {
 	if _, scanErr := fmt.Sscan(line, &own); err != nil || scanErr != nil {
 		t.Fatal(err, scanErr)
 	}
+	waitFor(t, "the children to be other programs", func() bool {
+		all, err := processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := descendants(all, root)
+		return len(tree) == 3 && testPrograms(tree[:2]) == 1 && testPrograms([]process{tree[0], tree[2]}) == 1
+	})
 	if err := unix.Kill(own, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func stopTree(root int, who victim) (resume func(), err error) {
 
 // waitStopped waits until processes that were sent SIGSTOP have stopped, or ended.
 func waitStopped(pids []int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // they need a processor to stop
 	defer cancel()
 	for _, pid := range pids {
 		for {
