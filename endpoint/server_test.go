@@ -268,13 +268,13 @@ func TestOneSourceCannotTakeAll(t *testing.T) {
 func TestFloodOfSilentConnections(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	var mu sync.Mutex
-	offset := time.Duration(0)
+	now := time.Now() // stands still: nobody grows stale by chance
 	s := serve(t, b, "127.0.0.1:0", func(s *Server) {
 		s.guard.Limit, s.guard.PerSource = 20, 1000
 		s.guard.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
-			return time.Now().Add(offset)
+			return now
 		}
 	})
 	for range 100 {
@@ -286,7 +286,7 @@ func TestFloodOfSilentConnections(t *testing.T) {
 	}
 	endpointtest.Eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[guard.RefusedFull] == 80 })
 	mu.Lock()
-	offset = 2 * guard.StaleAfter
+	now = now.Add(2 * guard.StaleAfter)
 	mu.Unlock()
 	got, err := client.New(client.Config{Timeout: endpointtest.Hang}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})
 	if err != nil || got.Identity != b.Identity {
@@ -312,6 +312,15 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			time.Sleep(5 * time.Millisecond) // the attack, not a wait
 		}
 	}
+	var shaken atomic.Uint64 // handshakes that ended, as far as clients know
+	shake := func(raw net.Conn) (*tls.Conn, error) {
+		c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+		err := c.Handshake()
+		if err == nil {
+			shaken.Add(1)
+		}
+		return c, err
+	}
 	var wg sync.WaitGroup
 	for name, attack := range map[string]func(raw net.Conn) error{
 		"no handshake": func(raw net.Conn) error { _, err := raw.Read(make([]byte, 1)); return err },
@@ -320,20 +329,29 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			return drip(raw)
 		},
 		"no request": func(raw net.Conn) error {
-			_, err := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}).Read(make([]byte, 1))
+			c, err := shake(raw)
+			if err == nil {
+				_, err = c.Read(make([]byte, 1))
+			}
 			return err
 		},
 		"dripping header": func(raw net.Conn) error {
-			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+			c, err := shake(raw)
+			if err != nil {
+				return err
+			}
 			_, _ = io.WriteString(c, "GET /ids HTTP/1.1\r\nX: ")
 			return drip(c)
 		},
 		"idle": func(raw net.Conn) error {
-			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+			c, err := shake(raw)
+			if err != nil {
+				return err
+			}
 			if _, err := getIDs(c); err != nil {
 				return fmt.Errorf("not served: %w", err)
 			}
-			_, err := io.Copy(io.Discard, c)
+			_, err = io.Copy(io.Discard, c)
 			return errors.Join(err, io.EOF)
 		},
 	} {
@@ -351,8 +369,10 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 	wg.Wait()
 	endpointtest.Eventually(t, "close all", func() bool { return s.Stats().Open == 0 })
-	if st := s.Stats(); st.Refused[guard.RefusedHandshake] != 2 || st.Refused[guard.RefusedSilent] == 0 {
-		t.Errorf("%+v", st)
+	// On a busy machine a handshake may end too late for the server.
+	st := s.Stats()
+	if n := st.Refused[guard.RefusedHandshake]; n < 5-shaken.Load() || n > 5 || n == 2 && st.Refused[guard.RefusedSilent] == 0 {
+		t.Errorf("%+v after %d handshakes", st, shaken.Load())
 	}
 }
 
@@ -435,6 +455,7 @@ func TestShutdownIsBounded(t *testing.T) {
 			<-release
 			return b.Identity
 		}})
+	patient(s)
 	s.times.shutdown = 50 * time.Millisecond
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
@@ -469,6 +490,7 @@ func TestRunMayBeCalledAgain(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.Issuer, Logger: b.Logger(),
 		Identity: b.Identify})
+	patient(s)
 	for range 2 {
 		stop := endpointtest.Start(t, s)
 		endpointtest.Eventually(t, "listen", func() bool { return s.Port() != 0 })

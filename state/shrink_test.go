@@ -18,15 +18,23 @@ func TestShrink(t *testing.T) {
 	for i := range 3000 {
 		events = append(events, peer.Event{At: epoch, ID: peer.ClusterID(fmt.Sprint("p", i)), Kind: peer.EventLost, Detail: strings.Repeat("x", 200)})
 	}
-	must(t, s.Apply(t.Context(), Change{Events: events}))
-	before := dataMemory(t)
-	must(t, s.Shrink(t.Context()))
-	if after := dataMemory(t); after > before-512 {
-		t.Errorf("%d kB of memory, %d kB before", after, before)
+	// A thread that begins meanwhile takes more than that.
+	tries := 1
+	for ; ; tries++ {
+		must(t, s.Apply(t.Context(), Change{Events: events}))
+		before := dataMemory(t)
+		must(t, s.Shrink(t.Context()))
+		after := dataMemory(t)
+		if after <= before-512 {
+			break
+		}
+		if tries == 5 {
+			t.Fatalf("%d kB of memory, %d kB before", after, before)
+		}
 	}
 	history, err := s.History(t.Context(), HistoryQuery{ID: "p7"})
 	must(t, err)
-	if len(history) != 1 {
+	if len(history) != tries {
 		t.Errorf("history = %v", history)
 	}
 }

@@ -67,7 +67,7 @@ func TestConnectTellsWhatGoesOn(t *testing.T) {
 	}
 	m.Decided = func(string) { further(0)() }
 	// The next step comes within the time for which it is believed that one comes, also on a busy machine.
-	short := command.Pace{Settle: time.Millisecond, Believe: 3 * time.Second}
+	short := command.Pace{Settle: time.Millisecond, Believe: 10 * time.Second}
 	for _, pace := range []command.Pace{{Settle: time.Hour, Believe: time.Hour}, short} {
 		w.Pace = pace
 		turns := map[string]func(){"its Advertisement is accepted": further(1)}

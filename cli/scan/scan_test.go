@@ -109,7 +109,7 @@ func TestScanWatch(t *testing.T) {
 	other := peer.FingerprintOf([]byte("another key"))
 	mdns := newScript()
 	s := newScanner(mdns, "_liqo._tcp.local")
-	s.liqo, s.client = true, client.New(client.Config{})
+	s.liqo, s.client = true, client.New(client.Config{Timeout: clitest.Patience})
 	stranger := mdnssvc.Event{Kind: browser.Found, Link: "eth0", Instance: browser.Instance{Name: "Printer [00:11]", Host: "p.local.", Port: 631,
 		TXT: []string{"paper=A4"}, Addrs: []netip.Addr{netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("192.0.2.9")}}}
 	mdns.events <- []mdnssvc.Event{good.event(t, browser.Found, good.fp), bad.event(t, browser.Found, other), stranger}
@@ -164,7 +164,7 @@ func TestScanWatch(t *testing.T) {
 func TestScanAsksAgain(t *testing.T) {
 	b := newBox(t, clitest.Barn, "barn")
 	s := newScanner(newScript(), "_liqo._tcp.local")
-	s.liqo, s.client = true, client.New(client.Config{})
+	s.liqo, s.client = true, client.New(client.Config{Timeout: clitest.Patience})
 	s.open = true
 	key := scanKey{"eth0", clitest.Barn}
 	s.handle(b.event(t, browser.Found, peer.FingerprintOf([]byte("another key"))))

@@ -79,6 +79,7 @@ type Client struct {
 
 	headStart, attemptTimeout time.Duration // of one address
 	exchangeTimeout           time.Duration // of one Exchange
+	idleAnswer                time.Duration // of a check on an idle connection
 	idleSilence               time.Duration // of an idle connection that does not even acknowledge
 }
 
@@ -103,6 +104,7 @@ func New(cfg Config) *Client {
 		headStart:       headStart,
 		attemptTimeout:  max(attemptTimeout, cfg.Timeout*3/5),
 		exchangeTimeout: ExchangeTimeout,
+		idleAnswer:      idleAnswerTimeout,
 		idleSilence:     idleAnswerTimeout,
 	}
 }

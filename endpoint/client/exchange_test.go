@@ -94,15 +94,15 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s %s from %s: %s", r.Method, r.URL.Path, r.Host, r.Header.Get("Content-Type"), caller, body)
 }
 
-// caller returns a client with a certificate of its own, that keeps connections.
 // patient returns a client for tests that say which address is called, or that one answers: it tries the next address only when the
 // one before has failed, and waits for answers. On a busy machine, a handshake takes longer than the head start, and seconds.
 func patient(cfg Config) *Client {
 	c := New(cfg)
-	c.headStart, c.attemptTimeout, c.timeout = time.Hour, endpointtest.Hang, endpointtest.Hang
+	c.headStart, c.attemptTimeout, c.timeout, c.idleAnswer = time.Hour, endpointtest.Hang, endpointtest.Hang, endpointtest.Hang
 	return c
 }
 
+// caller returns a client with a certificate of its own, that keeps connections.
 func caller(t testing.TB, b *endpointtest.Box) *Client {
 	c := patient(Config{Issuer: b.Issuer, Keep: 4})
 	t.Cleanup(c.Close)

@@ -160,7 +160,7 @@ func (c *Client) identifyOnIdle(ctx context.Context, target peer.Target, candida
 		k.Close()
 		return Result{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, idleAnswerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.idleAnswer)
 	defer cancel()
 	stop := abortOnDone(ctx, k.tcp)
 	said, reusable, err := requestIdentity(k.tls, hostOf(k.cand), true)

@@ -137,7 +137,7 @@ func TestGateway(t *testing.T) {
 	}
 	bedtest.Run(t, nil, nil, server.Run)
 	as := func(c cluster) caller {
-		client := client.New(client.Config{Issuer: c.issuer, Keep: 1})
+		client := client.New(client.Config{Issuer: c.issuer, Keep: 1, Timeout: bedtest.RequestTimeout})
 		t.Cleanup(client.Close)
 		return caller{t, client, peer.Target{
 			ID: home.id, Fingerprint: home.key.Fingerprint(),

@@ -120,7 +120,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 		t.Fatal(err)
 	}
 	bedtest.Run(t, nil, nil, server.Run)
-	caller := client.New(client.Config{Issuer: mill.issuer})
+	caller := client.New(client.Config{Issuer: mill.issuer, Timeout: bedtest.RequestTimeout})
 	t.Cleanup(caller.Close)
 	link := tunnel.New(caller, tunnel.Config{Target: func() (peer.Target, bool) {
 		return peer.Target{ID: home.id, Fingerprint: home.key.Fingerprint(),

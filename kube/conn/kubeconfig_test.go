@@ -132,7 +132,7 @@ func TestReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		steady("a missing file")
-		write(t, path, kubeconfigText("https://two"))
+		write(t, path, kubeconfigText("https://another"))
 		time.Sleep(2 * c.pollEvery)
 		synctest.Wait()
 		if err := <-ended; !errors.Is(err, errKubeconfigReplaced) {

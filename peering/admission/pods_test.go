@@ -20,7 +20,7 @@ const (
 )
 
 func TestTolerate(t *testing.T) {
-	r := serve(t, defaultTimeouts, trusting)
+	r := serve(t, unhurried, trusting)
 	url := strings.TrimSuffix(r.url, admitPath) + toleratePath
 	plain := podReview(`{"name":"web"}`, `{"containers":[]}`)
 	for _, tc := range []struct {
