@@ -110,9 +110,7 @@ func TestAccess(t *testing.T) {
 	t.Logf("access took %v", time.Since(begun))
 	awaitInstalled(t, k)
 	steady(t, func() {
-		if err := r.EnsureAccess(t.Context(), barnID); err != nil {
-			t.Errorf("a second time: %v", err)
-		}
+		within(t, "access a second time", func() error { return r.EnsureAccess(t.Context(), barnID) })
 	}, r)
 
 	for _, tc := range []struct {

@@ -151,9 +151,11 @@ func TestConsumer(t *testing.T) {
 		}
 		return nil
 	})
+	usual := untilTold(t, b, a) // it would see, and write, that the other one is down
 	a.stop()
 	a.begin()
 	within(t, "the agent is back", func() error { _, err := a.Offers(); return err })
+	usual()
 	looked(t, a, b)
 	looked(t, a, b)
 	if after := versions(t, a, b); fmt.Sprint(after) != fmt.Sprint(before) {

@@ -104,7 +104,8 @@ func tooSlow(err error) bool {
 	}
 	var status apierrors.APIStatus
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError ||
-		strings.Contains(err.Error(), "the API server does not show it in time")
+		strings.Contains(err.Error(), "the API server does not show it in time") ||
+		strings.Contains(err.Error(), "the API server has not answered yet")
 }
 
 // renew makes the Host anew, which remembers nothing. It is not connected.
