@@ -183,6 +183,7 @@ func TestForgery(t *testing.T) {
 	withdrawn.addr = mill.addr
 	withdrawn.key = mustFingerprint(t, before.Fingerprint)
 	toBarn := barn.host.Link("eth0").HardwareAddr()
+	said, stalls := b.LAN().Capture(), 0
 
 	// Each attack is repeated for a while, or it would be luck; barn's opinion is
 	// sampled all the time, and has to be as before in the end.
@@ -230,7 +231,7 @@ func TestForgery(t *testing.T) {
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			seen := make(map[string]int)
-			for range 2 {
+			for round, tries := 0, 0; round < 2; round++ {
 				// Mill has read what there was to read, and won its name again: contradicted while it probes, it would rightly
 				// take another one.
 				heard := uint64(0)
@@ -241,6 +242,7 @@ func TestForgery(t *testing.T) {
 					}
 					return nil
 				})
+				begun := time.Now()
 				attack.run()
 				// A goodbye or a flush takes effect after a second.
 				for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -253,6 +255,14 @@ func TestForgery(t *testing.T) {
 						what += ": " + p.Reason
 					}
 					seen[what]++
+					if tries < 10 && (mill.silent(p) || p.Reason == "it said goodbye" && mill.slow(barn, said.Packets(), begun)) {
+						t.Logf("again, because mill stood still: %s", what)
+						barn.awaitPeer(millID, "Present")
+						stalls++
+						tries++
+						round--
+						break
+					}
 					if p.Phase == "Lost" || p.URL != before.URL || p.Fingerprint != before.Fingerprint || p.Conflict != nil {
 						t.Fatalf("mill is %+v", p)
 					}
@@ -278,9 +288,43 @@ func TestForgery(t *testing.T) {
 		}
 		return err
 	})
-	if slices.ContainsFunc(events[:len(events)-1], func(e control.Event) bool { return e.Kind == "lost" || e.Kind == "conflict" }) {
-		t.Errorf("history: %+v", events)
+	for _, e := range events[:len(events)-1] {
+		if e.Kind == "lost" {
+			stalls--
+		}
+		if stalls < 0 || e.Kind == "conflict" {
+			t.Fatalf("history: %+v", events)
+		}
 	}
+}
+
+// silent reports whether another box lost this one because its endpoint let the time for an answer go by, as on a machine that stands
+// still for seconds.
+func (x *box) silent(p control.Peer) bool {
+	return p.Phase == "Lost" && strings.Contains(p.Reason, x.addr.String()+":") && strings.Contains(p.Reason, "no answer in time")
+}
+
+// slow reports whether another box that heard a goodbye in the name of this one asked for it, and it said nothing in most of the second
+// in which it can contradict.
+func (x *box) slow(other *box, packets []bed.Packet, begun time.Time) bool {
+	id, asked := x.id(), time.Time{}
+	for _, p := range packets {
+		m := new(dns.Msg)
+		if p.Time.Before(begun) || m.Unpack(p.Payload) != nil {
+			continue
+		}
+		switch p.Src.Addr() {
+		case other.addr:
+			if asked.IsZero() && slices.ContainsFunc(m.Question, func(q dns.Question) bool { return strings.Contains(q.Name, id) }) {
+				asked = p.Time
+			}
+		case x.addr:
+			if !asked.IsZero() && p.Time.Before(asked.Add(600*time.Millisecond)) && slices.ContainsFunc(m.Answer, func(rr dns.RR) bool { return rr.Header().Ttl > 0 }) {
+				return false
+			}
+		}
+	}
+	return !asked.IsZero()
 }
 
 func mustFingerprint(t *testing.T, s string) peer.Fingerprint {
@@ -340,7 +384,7 @@ func TestContestedNames(t *testing.T) {
 	mill.start("--kubeconfig", "none")
 	millID := mill.id()
 	barn.awaitPeer(millID, "Present")
-	for range 50 {
+	for i, stalls := 0, 0; i < 50; i++ {
 		for n := 1; n <= 5; n++ {
 			c := claimFor(millID, peer.FingerprintOf([]byte("eve")), eve.addr)
 			if n > 1 {
@@ -349,7 +393,14 @@ func TestContestedNames(t *testing.T) {
 			c.ttl = 10
 			eve.say(c.srv(), c.txt(), c.a())
 		}
-		if p, err := barn.peer(millID); err != nil || p.Phase == "Lost" || p.Conflict != nil {
+		p, err := barn.peer(millID)
+		if mill.silent(p) && stalls < 10 {
+			t.Logf("again, because mill stood still: %s", p.Reason)
+			i, stalls = -1, stalls+1
+			barn.awaitPeer(millID, "Present")
+			continue
+		}
+		if err != nil || p.Phase == "Lost" || p.Conflict != nil {
 			t.Fatalf("mill is %s (%s), conflict %v: %v", p.Phase, p.Reason, p.Conflict, err)
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -106,7 +106,7 @@ func (p *pair) reachesOnlyItsOwn(t *testing.T) {
 	p.b.kubectl("create", "secret", "generic", "treasure", "-n", "default", "--from-literal", "x=gold")
 	c := newCaller(t, p.a.host, keyOf(t, p.a), p.aID, p.b.addr)
 	own := "/kube" + prPath + "/" + p.aID
-	if status, body := c.call("GET", own, nil, nil); status != http.StatusOK || !strings.Contains(body, p.aID) {
+	if status, body := c.must(attempt{"GET", own, nil, nil}); status != http.StatusOK || !strings.Contains(body, p.aID) {
 		t.Fatalf("its own request: %d %s", status, body)
 	}
 	apply := http.Header{"Content-Type": {"application/apply-patch+yaml"}}

@@ -701,6 +701,7 @@ func TestSharingAmongThree(t *testing.T) {
 		consumer.mustCLI("peers", "connect", providerID, "--yes", "--timeout", soon.String())
 		consumer.awaitNode(provider.asNode(), true)
 		consumer.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
+		consumer.tolerates()
 	}
 	join(a, aID, b, bID)
 	join(c, cID, b, bID)
@@ -840,7 +841,7 @@ spec:
 		out, err := a.tryShell(`kubectl port-forward -n shop web 18080:8080 > /tmp/forward.log 2>&1 &
 pid=$!
 for i in $(seq 3000); do grep -q Forwarding /tmp/forward.log && break; sleep 0.1; done
-curl -sS --max-time 10 http://127.0.0.1:18080/index.html 2>&1 || cat /tmp/forward.log
+curl -sS --max-time 120 http://127.0.0.1:18080/index.html 2>&1 || cat /tmp/forward.log
 kill $pid`)
 		if err != nil || !strings.Contains(out, "from the shop") {
 			t.Errorf("port-forward: %q %v", out, err)
