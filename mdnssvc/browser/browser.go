@@ -87,7 +87,8 @@ type LinkFamilies struct {
 // called Due for a while.
 const lateAfter = time.Second
 
-// tardyAfter is the same for the second after a goodbye, of which an answer may take up most.
+// tardyAfter is the same for the last second of a record that is about to end, most of which
+// an answer may take.
 const tardyAfter = 100 * time.Millisecond
 
 // Browser is the querier and its cache. It starts with no links and switched

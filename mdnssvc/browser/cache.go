@@ -66,13 +66,13 @@ func (r *record) resume(now time.Time) {
 	}
 }
 
-// spare has a record that ended while nobody was called, as what is called too late tells, live on for as long as an answer may take.
-// It reports whether it does. One that was about to end anyway has its last second again, once.
+// spare has a record that ended while nobody was called live on for as long as an answer may take, and reports whether it does. One
+// that was about to end anyway has its last second again, once. late is how late the timer was.
 func (r *record) spare(now time.Time, late time.Duration) bool {
 	if !r.expired(now) || r.spared {
 		return false
 	}
-	// The timer tells less if something else has set it anew meanwhile.
+	// What else was due in the same moment may have set the timer anew.
 	late = max(late, now.Sub(r.expires))
 	switch {
 	case r.ending != 0 && late > tardyAfter:

@@ -245,8 +245,7 @@ func (h *host) spare(now time.Time, late time.Duration) {
 	}
 	switch {
 	case ending:
-		h.check = check{start: now}
-		h.link.enqueue(now, h, h.link.b.between(minFirst, maxFirst))
+		h.link.checkSoon(now, h, &h.check)
 	case again:
 		h.check = newHostCheck(now)
 	}
@@ -312,8 +311,7 @@ func (h *host) question(now time.Time) {
 		}
 	}
 	if h.found > 0 && h.check.start.IsZero() {
-		h.check = check{start: now}
-		h.link.enqueue(now, h, h.link.b.between(minFirst, maxFirst))
+		h.link.checkSoon(now, h, &h.check)
 	}
 }
 

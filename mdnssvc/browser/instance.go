@@ -162,12 +162,13 @@ func (i *instance) spare(now time.Time, late time.Duration) {
 			again, ending = true, ending || r.ending != 0
 		}
 	}
-	if !again {
+	switch {
+	case ending:
+		i.link.checkSoon(now, i, &i.check)
+	case again:
+		i.check = check{start: now}
+	default:
 		return
-	}
-	i.check = check{start: now}
-	if ending {
-		i.link.enqueue(now, i, i.link.b.between(minFirst, maxFirst))
 	}
 	i.link.refreshPTR(now, askGap)
 }

@@ -111,6 +111,11 @@ func (l *link) question(now time.Time, i *instance) {
 	if !i.found || !i.check.start.IsZero() {
 		return
 	}
-	i.check = check{start: now}
-	l.enqueue(now, i, l.b.between(minFirst, maxFirst))
+	l.checkSoon(now, i, &i.check)
+}
+
+// checkSoon begins a check anew, whose first question is on its way before the second after a goodbye is over.
+func (l *link) checkSoon(now time.Time, s subject, c *check) {
+	*c = check{start: now}
+	l.enqueue(now, s, l.b.between(minFirst, maxFirst))
 }
