@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/internal/attack"
@@ -67,9 +65,7 @@ func attackLostLabels(t *testing.T, k *bed.Kube) {
 	})
 	r.Set(spec.Tenant{ID: barn})
 	bedtest.Within(t, "it is gone", func() error {
-		// No kubelet runs that would end the pod.
-		zero := int64(0)
-		if err := root.Delete(t.Context(), namespaces+shop+"/pods/web", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
+		if err := endPod(t.Context(), root, podPath(shop, "web")); err != nil {
 			return err
 		}
 		if stands := r.Set(spec.Tenant{ID: barn}); stands.Busy || stands.Pods > 0 {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -281,13 +280,10 @@ func refusedPods(p *pair) {
 	}
 }
 
-// remove removes a pod of ours at once. One whose node is not there may be gone: Kubernetes removes those after a while.
+// remove removes a pod of ours at once.
 func (p *pair) remove(ns, name string) {
 	p.t.Helper()
-	zero := int64(0)
-	if err := p.a.Delete(p.t.Context(), podPath(ns, name), metav1.DeleteOptions{GracePeriodSeconds: &zero}); !apierrors.IsNotFound(err) {
-		p.must(err)
-	}
+	p.must(endPod(p.t.Context(), p.a, podPath(ns, name)))
 }
 
 // deployment has the provider delete pods of a Deployment.

@@ -216,10 +216,7 @@ func (s *storing) mountAtHome(name, claim string) {
 // end deletes a pod that no kubelet ends.
 func (s *storing) end(name string) {
 	s.t.Helper()
-	zero := int64(0)
-	if err := s.a.Delete(s.t.Context(), podPath("shop", name), metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
-		s.t.Fatal(err)
-	}
+	s.must(endPod(s.t.Context(), s.a, podPath("shop", name)))
 }
 
 // claimsAtHome: a claim whose first pod runs in this cluster has an ordinary volume of the default
