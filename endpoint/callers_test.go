@@ -151,11 +151,16 @@ type visitor struct {
 // visit connects to s like b, or with nil like somebody without a certificate.
 func visit(t testing.TB, s *Server, b *endpointtest.Box) *visitor {
 	t.Helper()
+	return visitWith(t, s, showing(b))
+}
+
+// showing is the configuration of who shows the certificate of b, or none if that is nil.
+func showing(b *endpointtest.Box) *tls.Config {
 	cfg := &tls.Config{InsecureSkipVerify: true}
 	if b != nil {
 		cfg.GetClientCertificate = b.Issuer.GetClientCertificate
 	}
-	return visitWith(t, s, cfg)
+	return cfg
 }
 
 func visitWith(t testing.TB, s *Server, cfg *tls.Config) *visitor {

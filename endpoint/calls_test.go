@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"strings"
@@ -193,14 +192,13 @@ func TestSlowAnswers(t *testing.T) {
 	// begin makes a call, and returns once it is being answered. On a busy machine a handshake
 	// or a call may be too slow for the server.
 	begin := func() *visitor {
-		for deadline := time.Now().Add(endpointtest.Hang); ; {
-			v, err := tryVisit(t, s, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: other.Issuer.GetClientCertificate})
-			if err != nil && time.Now().Before(deadline) {
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		for {
+			var v *visitor
+			endpointtest.Eventually(t, "let a peer in", func() (in bool) {
+				var err error
+				v, err = tryVisit(t, s, showing(other))
+				return err == nil
+			})
 			go func() { answered <- v.send(post(wire.PathState, greeting(endpointtest.IDB, ""))) }()
 			select {
 			case <-l.entered:

@@ -65,12 +65,12 @@ func TestKnownPeersSurviveFloods(t *testing.T) {
 			_, _ = getIDs(tls.Client(raw, &tls.Config{InsecureSkipVerify: true}))
 		},
 		"asks to be let in and stays": func(raw net.Conn) {
-			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: stranger.Issuer.GetClientCertificate})
+			c := tls.Client(raw, showing(stranger))
 			_, _ = fmt.Fprint(c, post(wire.PathAsk, greeting(endpointtest.IDD, "")))
 			_, _ = c.Read(make([]byte, 1))
 		},
 		"half a body": func(raw net.Conn) {
-			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: stranger.Issuer.GetClientCertificate})
+			c := tls.Client(raw, showing(stranger))
 			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", wire.PathAsk)
 		},
 	}

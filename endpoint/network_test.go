@@ -76,7 +76,7 @@ func connectNetwork(t *testing.T, s *Server, b *endpointtest.Box) *visitor {
 // dialNetwork is connectNetwork, for a server that may have too little time for it.
 func dialNetwork(t *testing.T, s *Server, b *endpointtest.Box) (*visitor, error) {
 	t.Helper()
-	v, err := tryVisit(t, s, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: b.Issuer.GetClientCertificate})
+	v, err := tryVisit(t, s, showing(b))
 	if err != nil {
 		return nil, err
 	}

@@ -252,10 +252,12 @@ func TestIdlersAndTalkers(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	status, _, err := try(t, "GET", "http://"+l.Addr().String()+"/metrics")
-	for deadline := begun.Add(hang); err != nil && time.Now().Before(deadline); {
-		t.Log(err)
-		status, _, err = try(t, "GET", "http://"+l.Addr().String()+"/metrics")
+	var status int
+	var err error
+	for {
+		if status, _, err = try(t, "GET", "http://"+l.Addr().String()+"/metrics"); err == nil || time.Since(begun) > hang {
+			break
+		}
 	}
 	if err != nil || status != 200 {
 		t.Errorf("status %d, %v", status, err)
