@@ -240,7 +240,8 @@ func waitFor(t *testing.T, what string, is func() bool) {
 
 // A process that a test has stopped stays so, and everything else goes on.
 func TestStopsAndContinues(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 & sleep 601 & echo $!; wait")
+	// Without the context of the test, which ends before its clean-up: killed alone, the shell would leave its children to others.
+	cmd := exec.Command("sh", "-c", "sleep 600 & sleep 601 & echo $!; wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
