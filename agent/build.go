@@ -148,7 +148,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Label:         func(id peer.ClusterID) string { return s.views.Label(id) },
 		OwnRegistries: func() []string { return s.peering.OwnRegistries() },
 		OnlyNode:      func() string { return s.peering.OnlyNode() },
-		Users:         func(id peer.ClusterID) []string { return s.peering.PeerUsers().Names(string(id)) },
+		Users:         func() api.PeerUsers { return s.peering.PeerUsers() },
 		Told:          func() bool { return s.peering.Told() },
 		Webhook:       func(claims bool) map[string]any { return s.admission.MutatingWebhook(claims) },
 		ClockTrusted:  s.clockTrusted,

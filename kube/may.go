@@ -3,7 +3,11 @@ package kube
 import (
 	"context"
 	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
 )
+
+const reviews = "/apis/authorization.k8s.io/v1/"
 
 // Access is something that a user may do or not, as the attributes of an
 // authorization.k8s.io/v1 SelfSubjectAccessReview.
@@ -28,8 +32,17 @@ func (c *Client) May(ctx context.Context, what Access) (bool, error) {
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	err := c.Create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &answer)
+	err := c.Create(ctx, reviews+"selfsubjectaccessreviews", review, &answer)
 	return answer.Status.Allowed, err
+}
+
+// UserMay asks the API server whether a user may do something.
+func (c *Client) UserMay(ctx context.Context, what authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	review := authorizationv1.SubjectAccessReview{Spec: what}
+	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
+	var answer authorizationv1.SubjectAccessReview
+	err := c.Create(ctx, reviews+"subjectaccessreviews", review, &answer)
+	return answer.Status.Allowed && !answer.Status.Denied, err
 }
 
 // Granted is something that roles allow, as the resource rules of an
@@ -66,6 +79,6 @@ func (c *Client) Granted(ctx context.Context, namespace string) ([]Granted, erro
 			ResourceRules []Granted `json:"resourceRules"`
 		} `json:"status"`
 	}
-	err := c.Create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review, &answer)
+	err := c.Create(ctx, reviews+"selfsubjectrulesreviews", review, &answer)
 	return answer.Status.ResourceRules, err
 }

@@ -164,6 +164,9 @@ func Rules(namespace string) []Rule {
 		}, {
 			Part: PartShared, Group: groupStorage, Resources: []string{"storageclasses"},
 			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "keeps its own class, and looks whether there is one for the claims of guests",
+		}, {
+			Part: PartShared, Group: "authorization.k8s.io", Resources: []string{"subjectaccessreviews"},
+			Verbs: []string{"create"}, Reason: "asks what callers of the kubelet API may do, and whether the rights of guests count yet",
 		},
 
 		{
@@ -244,9 +247,6 @@ func Rules(namespace string) []Rule {
 		}, {
 			Part: PartBorrowed, Group: "authentication.k8s.io", Resources: []string{"tokenreviews"},
 			Verbs: []string{"create"}, Reason: "asks who calls the kubelet API",
-		}, {
-			Part: PartBorrowed, Group: "authorization.k8s.io", Resources: []string{"subjectaccessreviews"},
-			Verbs: []string{"create"}, Reason: "and whether they may",
 		},
 	}
 }

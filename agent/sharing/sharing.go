@@ -60,8 +60,8 @@ type Config struct {
 	OwnRegistries func() []string
 	// OnlyNode returns the node of this cluster that all pods of consumers run on, "" if there is not exactly one.
 	OnlyNode func() string
-	// Users returns the users in the API server by which a peer is known.
-	Users func(id peer.ClusterID) []string
+	// Users returns as whom peers reach the API server.
+	Users func() api.PeerUsers
 	// Told reports whether Provide and Host were called for all peers since the connection to the API server.
 	Told func() bool
 	// Webhook returns the configuration of the webhook for pods, or only for those with claims.

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/storageclass"
 )
@@ -59,10 +57,7 @@ func TestReserveClaim(t *testing.T) {
 // the setting says, however many ask at once.
 func TestStorageOfAll(t *testing.T) {
 	const total, each = 100, 7
-	h := New(Config{
-		Settings: func() Settings { return Settings{Storage: total} }, Registries: func() registry.List { return registry.List{} },
-		OnlyNode: func() string { return "" }, Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-	})
+	h := New(configOf(func() Settings { return Settings{Storage: total} }))
 	var granted atomic.Int64
 	var group sync.WaitGroup
 	for _, id := range []peer.ClusterID{"a", "b", "c"} {
@@ -125,10 +120,7 @@ func TestClassForGuests(t *testing.T) {
 // TestExpandable: a claim grows if its own class can do that, whatever the class for new ones is; and what
 // it was granted counts although it asks for less since.
 func TestExpandable(t *testing.T) {
-	s := &session{host: New(Config{
-		Settings: func() Settings { return Settings{} }, Registries: func() registry.List { return registry.List{} },
-		OnlyNode: func() string { return "" }, Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-	})}
+	s := &session{host: New(configOf(func() Settings { return Settings{} }))}
 	s.makeClaimCaches()
 	for name, expands := range map[string]bool{"fixed": false, "elastic": true} {
 		s.classes.Wrote(&storageclass.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, AllowVolumeExpansion: expands})

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/registry"
@@ -57,9 +57,8 @@ type Config struct {
 	// OnlyNode returns the node that all pods of consumers run on, "" if there is not exactly one. It must be quick and safe
 	// for concurrent use.
 	OnlyNode func() string
-	// Users returns the names under which a consumer's requests may reach the API
-	// server.
-	Users func(peer.ClusterID) []string
+	// Users returns as whom the requests of consumers reach the API server. It must be quick and safe for concurrent use.
+	Users func() api.PeerUsers
 	// Changed is called when what Set returns for a consumer is another, when somebody
 	// was found to have something here, and when one asks for whom Set was not called. It is called without a lock, must be
 	// quick, and may call Set.
@@ -305,7 +304,7 @@ func (h *Host) take(ctx context.Context, id peer.ClusterID) (*tenant, func(), er
 		select {
 		case n.busy <- struct{}{}:
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("wait for other work on the namespaces of %s: %w", id, ctx.Err())
+			return nil, nil, refuse(ReasonNotReady, "other work on the namespaces of %s takes long; try again", id).after(retryNotReady)
 		}
 		h.mu.Lock()
 		current := h.tenants[id] == n

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/registry"
@@ -40,20 +41,26 @@ func (c *told) take() int {
 	return n
 }
 
+func users() api.PeerUsers { return api.PeerUsers{Namespace: "liqo"} }
+
+// configOf is for a Host that admits no images, and tells nobody anything.
+func configOf(settings func() Settings) Config {
+	return Config{
+		Settings: settings, Registries: func() registry.List { return registry.List{} }, OnlyNode: func() string { return "" },
+		Users: users, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
 // connected has a Host work on caches that nobody fills but test.
 func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 	bubble.Test(t, func(t *testing.T) {
 		changed := &told{}
-		h := New(Config{
-			Settings: func() Settings {
-				return Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 1}
-			},
-			Registries: func() registry.List { return registry.List{Entries: []string{"docker.io", registry.Own}} },
-			OnlyNode:   func() string { return "" },
-			Users:      func(id peer.ClusterID) []string { return []string{string(id)} },
-			Changed:    func(peer.ClusterID) { changed.add() },
-			Logger:     slog.New(slog.DiscardHandler),
+		cfg := configOf(func() Settings {
+			return Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 1}
 		})
+		cfg.Registries = func() registry.List { return registry.List{Entries: []string{"docker.io", registry.Own}} }
+		cfg.Changed = func(peer.ClusterID) { changed.add() }
+		h := New(cfg)
 		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); !stands.Busy {
 			t.Errorf("before anything is known it stands %+v", stands)
 		}

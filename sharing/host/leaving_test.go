@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/internal/kubetest"
-	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
 )
 
@@ -32,10 +29,7 @@ func TestTerminatingNamespace(t *testing.T) {
 			api := kubetest.New(func(*http.Request, string) (int, string) {
 				return http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"details":` + test.details + `}`
 			})
-			h := New(Config{
-				Settings: func() Settings { return settings }, Registries: func() registry.List { return registry.List{} }, OnlyNode: func() string { return "" },
-				Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-			})
+			h := New(configOf(func() Settings { return settings }))
 			h.Set(spec.Tenant{ID: barn, Admitted: true})
 			s := newSession(h, api.Client(t))
 			guest := namespaceFor("ns", barn, "shop", settings)

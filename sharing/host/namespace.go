@@ -1,15 +1,18 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
@@ -20,8 +23,8 @@ import (
 const otherNames = 3
 
 // Namespace returns the guest namespace that stands for the namespace origin of a
-// consumer, after it was made if needed. It returns when pods can be created there,
-// at most after some seconds.
+// consumer, after it was made if needed. It returns when pods can be created there, and
+// the API server goes by the consumer's rights, at most after some seconds.
 func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
 	if wrong := validation.IsDNS1123Label(origin); len(wrong) > 0 {
 		return "", refuse(ReasonBadName, "%q is not a valid namespace name: %s", text.Excerpt(origin), wrong[0])
@@ -114,7 +117,8 @@ func (s *session) make(ctx context.Context, st standing, origin string) (*corev1
 	return nil, refuse(ReasonBadName, "all names for the namespace %q are taken here", origin)
 }
 
-// complete reconciles a namespace and waits until pods can be created there.
+// complete reconciles a namespace and waits until pods can be created there, and the API server goes by
+// the consumer's rights.
 func (s *session) complete(ctx context.Context, st standing, guest *corev1.Namespace) error {
 	for {
 		wait, err := s.reconcileNamespace(ctx, st, guest)
@@ -128,23 +132,40 @@ func (s *session) complete(ctx context.Context, st standing, guest *corev1.Names
 			break
 		}
 		if err := work.Sleep(ctx, wait); err != nil {
-			return err
+			return slow(guest.Name, err)
 		}
 	}
+	rights := s.rights(guest.Name)
 	s.mu.Lock()
-	ready := s.ready[guest.UID]
+	ready := rights != "" && s.ready[guest.UID] == rights
 	s.mu.Unlock()
 	if ready {
 		return nil
 	}
-	// Until the quota was counted, and the default ServiceAccount made, the API server
-	// refuses every pod.
+	over := func() bool { return s.leaving(guest, nil) || s.host.Owns(st.tenant.id, guest.Name) != nil }
+	// The API server refuses every pod until the quota was counted and the default ServiceAccount
+	// made, and the consumer everything until it goes by the Role and the RoleBinding.
 	err := s.await(ctx, func() bool {
 		quota := s.quotas.Get(guest.Name, QuotaName)
-		return quota != nil && counted(quota) || s.leaving(guest, nil) || s.host.Owns(st.tenant.id, guest.Name) != nil
+		return quota != nil && counted(quota) || over()
 	})
 	if err == nil {
-		err = s.awaitServiceAccount(ctx, guest.Name)
+		err = poll(ctx, func(ctx context.Context) (bool, error) {
+			err := s.client.Get(ctx, namespacesPath+guest.Name+"/serviceaccounts/default", nil)
+			return err == nil || over(), ifThere(err)
+		})
+	}
+	if err == nil {
+		err = poll(ctx, func(ctx context.Context) (bool, error) {
+			if over() {
+				return true, nil
+			}
+			if rights == "" || s.rights(guest.Name) != rights {
+				// Whoever puts them right waits for us to end.
+				return false, refuse(ReasonNotReady, "the rights in namespace %s are not as they are to be; try again", guest.Name).after(retryNotReady)
+			}
+			return s.rightsCount(ctx, st.tenant.id, guest)
+		})
 	}
 	switch {
 	case s.leaving(guest, err):
@@ -162,34 +183,65 @@ func (s *session) complete(ctx context.Context, st standing, guest *corev1.Names
 			delete(s.ready, uid) // it is only asked once more
 		}
 	}
-	s.ready[guest.UID] = true
+	s.ready[guest.UID] = rights
 	return nil
 }
 
 // maxReady bounds what is remembered of namespaces that are ready.
 const maxReady = 10_000
 
-// awaitServiceAccount waits until a namespace has its default ServiceAccount.
-func (s *session) awaitServiceAccount(ctx context.Context, namespace string) error {
-	ctx, cancel := context.WithTimeout(ctx, showTimeout)
+// rights returns the versions of the Role and the RoleBinding in a namespace, "" if one is missing.
+func (s *session) rights(namespace string) string {
+	role, binding := s.roles.Get(namespace, RoleName), s.bindings.Get(namespace, RoleName)
+	if role == nil || binding == nil {
+		return ""
+	}
+	return role.ResourceVersion + " " + binding.ResourceVersion
+}
+
+// rightsCount reports whether the API server goes by the Role and the RoleBinding in a namespace, of which it
+// learns by watches of its own. A consumer that it refuses before takes that for the last word. The agent asks
+// as itself: what it asked as the consumer would wait behind the consumer's own requests. If its own rights are
+// too old to ask, those of the consumer are taken to count.
+func (s *session) rightsCount(ctx context.Context, id peer.ClusterID, guest *corev1.Namespace) (bool, error) {
+	for _, resource := range []string{"pods", resourceServices, resourceClaims} {
+		if !s.gives(guest, resource) {
+			continue
+		}
+		allowed, err := s.client.UserMay(ctx, authorizationv1.SubjectAccessReviewSpec{
+			User: s.host.cfg.Users().Name(string(id)), Groups: []string{api.PeerGroup, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: guest.Name, Verb: "create", Resource: resource},
+		})
+		switch {
+		case apierrors.IsForbidden(err):
+			return true, nil
+		case err != nil || !allowed:
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// poll asks until that is done or fails, for some seconds. What has not ended then is errSlow.
+func poll(ctx context.Context, done func(context.Context) (bool, error)) error {
+	limited, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
-		err := s.client.Get(ctx, namespacesPath+namespace+"/serviceaccounts/default", nil)
-		if err == nil {
+		switch ok, err := done(limited); {
+		case ok:
 			return nil
-		}
-		if !apierrors.IsNotFound(err) {
+		case err != nil && limited.Err() == nil:
 			return err
 		}
-		if work.Sleep(ctx, wait) != nil {
-			return err
+		if work.Sleep(limited, wait) != nil {
+			return cmp.Or(ctx.Err(), errSlow)
 		}
 	}
 }
 
-// slow is err, or a Refused if that says that the API server takes its time.
+// slow is err, or a Refused if that says that the API server takes its time, or more of it than the caller has.
 func slow(name string, err error) error {
-	if errors.Is(err, errSlow) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errSlow) || errors.Is(err, context.DeadlineExceeded) || apierrors.IsNotFound(err) {
 		return refuse(ReasonNotReady, "namespace %s is not ready yet (%v); try again", name, err).after(retryNotReady)
 	}
 	return err

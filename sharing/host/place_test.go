@@ -2,7 +2,6 @@ package host
 
 import (
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"slices"
 	"testing"
@@ -11,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/kubetest"
-	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/workload"
 )
@@ -61,16 +58,11 @@ func TestPlaceClaims(t *testing.T) {
 				text, _ := json.Marshal(now)
 				return http.StatusOK, string(text)
 			})
-			h := New(Config{
-				Settings: func() Settings { return Settings{} }, Registries: func() registry.List { return registry.List{} },
-				OnlyNode: func() string {
-					if tc.nowhere != "" {
-						return ""
-					}
-					return "birch"
-				},
-				Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-			})
+			cfg := configOf(func() Settings { return Settings{} })
+			if tc.nowhere == "" {
+				cfg.OnlyNode = func() string { return "birch" }
+			}
+			h := New(cfg)
 			s := newSession(h, api.Client(t))
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: "1", Labels: ours}}
 			if tc.foreign {

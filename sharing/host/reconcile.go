@@ -144,7 +144,7 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, granted), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
-	binding := bindingFor(guest.Name, id, s.host.cfg.Users(id))
+	binding := bindingFor(guest.Name, id, s.host.cfg.Users().Names(string(id)))
 	wait, err = ensure(ctx, s, s.bindings, bindingPath(guest.Name), guest.Name, binding, sameBinding)
 	if apierrors.IsInvalid(err) { // it cannot be given another role, only be made anew
 		if err = s.deleteBinding(ctx, guest.Name); err == nil {

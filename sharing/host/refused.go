@@ -34,7 +34,7 @@ const (
 )
 
 // Refused is why a consumer may not do something. All errors that a Host returns to
-// the gateway are of this type, unless ctx ended or the API server failed.
+// the gateway are of this type, unless the caller gave up or the API server failed.
 type Refused struct {
 	Reason  string // one word for programs
 	Message string // a sentence for people

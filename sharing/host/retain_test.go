@@ -13,7 +13,6 @@ import (
 
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/workload"
 )
@@ -75,12 +74,11 @@ func TestWrongClockKeepsClaims(t *testing.T) {
 			claim.Namespace, claim.Name, claim.UID, claim.ResourceVersion = "ns", "data", "c", "1"
 			claim.Labels = map[string]string{workload.LabelOriginCluster: string(barn)}
 			begin := func() standing {
-				h := New(Config{
-					Settings: func() Settings { return settings }, Registries: func() registry.List { return registry.List{} }, OnlyNode: func() string { return "" },
-					Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-					Now:     func() time.Time { return start.Add(now.passed + now.off) },
-					Elapsed: func() time.Duration { return now.passed - runs }, ClockTrusted: func(peer.ClusterID) bool { return !now.unsynced },
-				})
+				cfg := configOf(func() Settings { return settings })
+				cfg.Now = func() time.Time { return start.Add(now.passed + now.off) }
+				cfg.Elapsed = func() time.Duration { return now.passed - runs }
+				cfg.ClockTrusted = func(peer.ClusterID) bool { return !now.unsynced }
+				h := New(cfg)
 				s := newSession(h, api.Client(t))
 				if err := s.claims.Told().Replace([]any{claim}, "1"); err != nil {
 					t.Fatal(err)

@@ -20,8 +20,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
-	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/workload"
 )
@@ -70,13 +68,7 @@ func TestServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := New(Config{
-		Settings:   func() Settings { return Settings{MaxNamespaces: 1} },
-		Registries: func() registry.List { return registry.List{} },
-		OnlyNode:   func() string { return "" },
-		Users:      func(peer.ClusterID) []string { return nil },
-		Changed:    func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-	})
+	h := New(configOf(func() Settings { return Settings{MaxNamespaces: 1} }))
 	block := []netip.Prefix{netip.MustParsePrefix("241.7.4.0/24")}
 	h.Set(spec.Tenant{ID: barn, Admitted: true, Network: block})
 	s := newSession(h, client)

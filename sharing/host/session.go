@@ -74,7 +74,7 @@ type session struct {
 	mu       sync.Mutex
 	woken    chan struct{}        // closed, and replaced, when something may be other than it was
 	repaired map[string]time.Time // when an object was written last, by path
-	ready    map[types.UID]bool   // namespaces in which pods can be created
+	ready    map[types.UID]string // namespaces in which pods can be created, with the versions of Role and RoleBinding that counted then
 }
 
 // Run keeps guest namespaces as they are to be until ctx ends, and then returns nil.
@@ -110,7 +110,7 @@ func newSession(h *Host, client *kube.Client) *session {
 			Observe: func(id peer.ClusterID, a work.Attempt) { h.complain(id, a.Err, a.Next) },
 		}),
 		noServices: make(chan struct{}), woken: make(chan struct{}),
-		repaired: make(map[string]time.Time), ready: make(map[types.UID]bool),
+		repaired: make(map[string]time.Time), ready: make(map[types.UID]string),
 	}
 	s.makeCaches()
 	return s

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http/httptest"
 	"net/netip"
 	"path"
@@ -17,8 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
-	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/storageclass"
 )
@@ -34,7 +31,7 @@ func TestStartTakesNothing(t *testing.T) {
 	quota := quotaFor(guest, barn, "shop", offer, settings, true, true)
 	policy := policyFor("ns", barn, block, false, settings)
 	role := roleFor("ns", barn, grants{services: true, claims: true})
-	binding := bindingFor("ns", barn, nil)
+	binding := bindingFor("ns", barn, users().Names(string(barn)))
 	api := &fewObjects{patched: make(chan string, 8), items: make(map[string]string)}
 	for where, object := range map[string]any{
 		"/api/v1/namespaces": guest, "/api/v1/resourcequotas": quota, "/apis/networking.k8s.io/v1/networkpolicies": policy,
@@ -53,10 +50,7 @@ func TestStartTakesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := New(Config{
-		Settings: func() Settings { return settings }, Registries: func() registry.List { return registry.List{} }, OnlyNode: func() string { return "" },
-		Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
-	})
+	h := New(configOf(func() Settings { return settings }))
 	h.Set(spec.Tenant{ID: barn, Admitted: true})
 	s := newSession(h, client)
 	ctx, cancel := context.WithCancel(t.Context())

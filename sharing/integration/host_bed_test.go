@@ -118,7 +118,7 @@ func (r *runningHost) renew() {
 		},
 		Registries: func() registry.List { return registry.List{Entries: []string{"docker.io"}} },
 		OnlyNode:   func() string { return r.node },
-		Users:      func(id peer.ClusterID) []string { return api.PeerUsers{Namespace: "liqo"}.Names(string(id)) },
+		Users:      func() api.PeerUsers { return api.PeerUsers{Namespace: "liqo"} },
 		Changed: func(id peer.ClusterID) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

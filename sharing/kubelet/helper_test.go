@@ -99,7 +99,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		user, known := r.tokens[review.Spec.Token]
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: known, User: authenticationv1.UserInfo{Username: user}}
 		_ = json.NewEncoder(w).Encode(review)
-	case accessReviews:
+	case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		var review authorizationv1.SubjectAccessReview
 		_ = json.NewDecoder(request.Body).Decode(&review)
 		what := review.Spec.ResourceAttributes
