@@ -399,3 +399,13 @@ func TestReplay(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestLimit: what four programs do at a time takes longer than what one does.
+func TestLimit(t *testing.T) {
+	r := &runner{timeout: 20 * time.Minute}
+	for twins, want := range map[int]string{0: "-test.timeout=20m0s", 3: "-test.timeout=1h20m0s"} {
+		if args := r.command(binary{path: "a.test"}, conditions{twins: twins}, 1).Args; !slices.Contains(args, want) {
+			t.Errorf("beside %d of its kind it is run as %q, want %s", twins, args, want)
+		}
+	}
+}

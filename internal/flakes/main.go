@@ -44,7 +44,7 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 		pkgs   = flags.String("pkg", "./...", "packages")
 		run    = flags.String("run", "", "only tests that match")
 		race   = flags.Bool("race", true, "compile with the race detector")
-		limit  = flags.Duration("timeout", 20*time.Minute, "how long one run may take")
+		limit  = flags.Duration("timeout", 20*time.Minute, "how long one run may take; multiplied by the number of copies that run together")
 		dir    = flags.String("dir", "bin/flakes", "where the logs of failed runs and the compiled tests are kept")
 	)
 	var gcflags []string

@@ -38,9 +38,9 @@ type outcome struct {
 
 // runner runs compiled tests.
 type runner struct {
-	run     string // only tests that match
-	timeout time.Duration
-	logs    string // directory for the logs of failed runs
+	run     string        // only tests that match
+	timeout time.Duration // of a run by itself
+	logs    string        // directory for the logs of failed runs
 }
 
 // once runs tests under conditions. The error is of this program, not of the tests.
@@ -104,8 +104,9 @@ func (r *runner) once(ctx context.Context, b binary, c conditions) (outcome, err
 
 // command runs tests so many times.
 func (r *runner) command(b binary, c conditions, times int) *exec.Cmd {
+	limit := r.timeout * time.Duration(1+c.twins)
 	cmd := exec.Command(b.path, "-test.v=test2json", "-test.paniconexit0", "-test.count="+strconv.Itoa(times),
-		"-test.shuffle="+strconv.FormatInt(c.seed, 10), "-test.timeout="+r.timeout.String(), "-test.run="+r.run)
+		"-test.shuffle="+strconv.FormatInt(c.seed, 10), "-test.timeout="+limit.String(), "-test.run="+r.run)
 	cmd.Dir = b.dir
 	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(c.procs), "PWD="+b.dir)
 	return cmd
