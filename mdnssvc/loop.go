@@ -67,17 +67,22 @@ func (l *loop) run(ctx context.Context, failed <-chan error) error {
 		case <-l.queue.ready:
 		case <-timer.C:
 		}
-		// An answer that is here counts before the end of the time for it.
-		l.receiveAll(l.queue.take())
-		now := time.Now()
-		l.woke(now)
-		if !l.rejoinAt.IsZero() && !now.Before(l.rejoinAt) {
-			l.setWanted(l.wanted)
-		}
-		l.sendAll(l.due(now), false)
-		l.publish()
+		l.turn()
 		l.schedule(timer)
 	}
+}
+
+// turn does what is to be done at this moment. An answer that is here counts before the end of the
+// time for it.
+func (l *loop) turn() {
+	l.receiveAll(l.queue.take())
+	now := time.Now()
+	l.woke(now)
+	if !l.rejoinAt.IsZero() && !now.Before(l.rejoinAt) {
+		l.setWanted(l.wanted)
+	}
+	l.sendAll(l.due(now), false)
+	l.publish()
 }
 
 // schedule sets the timer to when something is to be done next.
