@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,10 @@ import (
 
 // The test program plays the command itself, when it is asked to, and burns a processor.
 func TestMain(m *testing.M) {
+	if os.Getenv("FLAKES_TEST_WAITS") != "" {
+		waits()
+		os.Exit(0)
+	}
 	if os.Getenv("FLAKES_TEST") != "" || slices.Contains(os.Args, burnArg) {
 		main()
 		os.Exit(0)
@@ -298,6 +304,59 @@ func TestStopsAndContinues(t *testing.T) {
 	}
 	resume()
 	waitFor(t, "the program to continue", func() bool { return count('T') == 1 })
+}
+
+// waits runs a child as nsenter does: if the child stops, it stops itself, and lets the child continue when somebody has it continue.
+func waits() {
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	for {
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil && !errors.Is(err, unix.EINTR) || status.Exited() || status.Signaled() {
+			return
+		}
+		if status.Stopped() {
+			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+			_ = unix.Kill(cmd.Process.Pid, unix.SIGCONT)
+		}
+	}
+}
+
+// TestParentsSeeNothing: a parent that stops when its child does goes on after both were stopped, although it gets to run late.
+func TestParentsSeeNothing(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", `nice -n 19 "$0" & wait`, self)
+	cmd.Env = append(os.Environ(), "FLAKES_TEST_WAITS=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	root := cmd.Process.Pid
+	t.Cleanup(func() { killTree(root); _ = cmd.Wait() })
+	waitFor(t, "its child", func() bool { return len(states(t, root)) == 3 })
+	for range runtime.NumCPU() {
+		burner := exec.Command("/proc/self/exe", burnArg)
+		wait, err := start(t.Context(), burner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = burner.Process.Kill(); _ = wait() })
+	}
+	for range 20 {
+		resume, err := stopTree(root, everyone)
+		resume()
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "all to continue", func() bool {
+			s := states(t, root)
+			return len(s) == 3 && !slices.Contains(slices.Collect(maps.Values(s)), 'T')
+		})
+	}
 }
 
 func TestStat(t *testing.T) {

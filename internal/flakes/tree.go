@@ -17,7 +17,7 @@ import (
 // process is what /proc says about one.
 type process struct {
 	pid, parent int
-	state       byte // R, S, D, T for stopped, Z for ended
+	state       byte // R, S, D for an uninterruptible wait, T for stopped, Z for ended
 }
 
 // processes reads all of /proc. Those that end meanwhile are left out.
@@ -60,20 +60,27 @@ func parseStat(text []byte) (process, error) {
 	return process{pid: pid, parent: parent, state: fields[0][0]}, err
 }
 
-// descendants returns a process and all below it, parents first.
-func descendants(all []process, root int) []process {
-	var out []process
-	if i := slices.IndexFunc(all, func(p process) bool { return p.pid == root }); i >= 0 {
-		out = append(out, all[i])
-	}
-	for i := 0; i < len(out); i++ {
-		for _, p := range all {
-			if p.parent == out[i].pid {
-				out = append(out, p)
+// generations returns a process, its children, theirs, and so on.
+func generations(all []process, root int) (out [][]process) {
+	next := slices.DeleteFunc(slices.Clone(all), func(p process) bool { return p.pid != root })
+	for len(next) > 0 {
+		out = append(out, next)
+		parents := next
+		next = nil
+		for _, parent := range parents {
+			for _, p := range all {
+				if p.parent == parent.pid {
+					next = append(next, p)
+				}
 			}
 		}
 	}
 	return out
+}
+
+// descendants returns a process and all below it, parents first.
+func descendants(all []process, root int) []process {
+	return slices.Concat(generations(all, root)...)
 }
 
 // testPrograms are how many processes, from the root down, are the test program: a test that runs in
@@ -95,7 +102,8 @@ func testPrograms(tree []process) int {
 
 // stopTree stops processes of the tree below root, and returns what ends that. The test program is
 // stopped first and continued last, and processes that are stopped already are left alone: a test
-// that stops some by itself must not see them continue.
+// that stops some by itself must not see them continue. Nor do parents see their children stop: some,
+// like nsenter, would then stop themselves when they continue.
 func stopTree(root int, who victim) (resume func(), err error) {
 	var stopped []int
 	resume = func() {
@@ -107,23 +115,20 @@ func stopTree(root int, who victim) (resume func(), err error) {
 	if err != nil {
 		return resume, err
 	}
+	stop := func(list []process) error {
+		before := len(stopped)
+		for _, p := range list {
+			if p.state != 'T' && p.state != 't' && p.state != 'Z' && !slices.Contains(stopped, p.pid) && unix.Kill(p.pid, unix.SIGSTOP) == nil {
+				stopped = append(stopped, p.pid)
+			}
+		}
+		return waitStopped(stopped[before:])
+	}
 	tree := descendants(all, root)
 	if len(tree) == 0 {
 		return resume, nil // it has ended
 	}
-	stop := func(p process) {
-		if p.state != 'T' && p.state != 't' && p.state != 'Z' && !slices.Contains(stopped, p.pid) && unix.Kill(p.pid, unix.SIGSTOP) == nil {
-			stopped = append(stopped, p.pid)
-		}
-	}
-	programs := tree[:testPrograms(tree)]
-	for _, p := range programs {
-		stop(p)
-	}
-	if who == program {
-		return resume, nil
-	}
-	if err := waitStopped(stopped); err != nil {
+	if err := stop(tree[:testPrograms(tree)]); err != nil || who == program {
 		return resume, err
 	}
 	// From now on nobody else stops processes; but those that still run start others.
@@ -132,8 +137,10 @@ func stopTree(root int, who victim) (resume func(), err error) {
 			return resume, err
 		}
 		before := len(stopped)
-		for _, p := range descendants(all, root) {
-			stop(p)
+		for _, generation := range generations(all, root) {
+			if err := stop(generation); err != nil {
+				return resume, err
+			}
 		}
 		if len(stopped) == before {
 			break
@@ -142,7 +149,9 @@ func stopTree(root int, who victim) (resume func(), err error) {
 	return resume, nil
 }
 
-// waitStopped waits until processes that were sent SIGSTOP have stopped, or ended.
+// waitStopped waits until processes that were sent SIGSTOP have stopped, or ended. Somebody may have one
+// continue in that moment, so it is sent again. One in an uninterruptible wait, which may be for a file
+// system of the test program, stops when that is over, before it does anything else.
 func waitStopped(pids []int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // they need a processor to stop
 	defer cancel()
@@ -156,13 +165,14 @@ func waitStopped(pids []int) error {
 			if err != nil {
 				return err
 			}
-			if p.state == 'T' || p.state == 't' || p.state == 'Z' {
+			if slices.Contains([]byte("TtZD"), p.state) {
 				break
 			}
 			select {
 			case <-ctx.Done():
 				return fmt.Errorf("process %d does not stop", pid)
 			case <-time.After(100 * time.Microsecond):
+				_ = unix.Kill(pid, unix.SIGSTOP) // it may have ended
 			}
 		}
 	}
